@@ -187,6 +187,7 @@ def greedy_decode(word):                     # the highest score's letter, until
         number += letters[scores.index(max(scores))]
     tape.clear()                             # nothing is learned from this
     return number[1:].rstrip(">")
+
 def right():                                 # how many of the numbers that it has never seen
     return sum(greedy_decode(german_number(n)) == str(n) for n in held_out)
 
@@ -235,10 +236,9 @@ if __name__ == "__main__":
     for step in range(1, updates + 1):
         value = update(step)
         if step % 50 == 0 or step == updates:
-            left = (time() - begin) * (updates / step - 1)
             word = german_number(held_out[step // 50 % len(held_out)])
-            print(f"update {step:4}, {left:3.0f} s left: loss {value:.2f}, rate {rate(step):.4f},",
-                  word, "->", greedy_decode(word), flush=True)
+            print(f"update {step:4}, {(time() - begin) * (updates / step - 1):3.0f} s left: loss",
+                  f"{value:.2f}, rate {rate(step):.4f}, {word} ->", greedy_decode(word), flush=True)
             checkpoints.append([[*W] for W in parameters])
     print("Right of", len(held_out), "numbers that it has never seen:", right(), end="; ")
     for W, *last in zip(parameters, *checkpoints[-5:]):    # W, and what it was five times (6.1)

@@ -1,14 +1,17 @@
 """What Part 3 reads, turns into tokens, saves and translates."""
 
+import copy
 import dataclasses
 import gzip
 import hashlib
 import math
+import pickle
 import re
 
 import pytest
 import torch
 
+import since_2017
 import the_annotated_transformer as tat
 from tests.helpers import ROOT
 from translator import scoring
@@ -182,6 +185,103 @@ def test_a_translator_survives_its_folder(tmp_path, sizes):
         for a, b in zip(own.model.parameters(), loaded.model.parameters(), strict=True):
             assert torch.equal(a, b)
         assert tat.translate_lines(loaded, sentences) == expected
+
+
+class Compiled(torch.nn.Module):
+    """A model as `torch.compile` wraps it, without the seconds that its import takes."""
+
+    def __init__(self, model: torch.nn.Module):
+        super().__init__()
+        self._orig_mod = model
+
+
+@pytest.mark.parametrize(
+    "wrap", [Compiled, torch.nn.DataParallel, lambda model: Compiled(torch.nn.DataParallel(model))]
+)
+def test_a_wrapped_model_is_saved_and_translates_as_the_one_inside(tmp_path, wrap):
+    """Catches names in the file that nobody can load."""
+    own = small_translator()
+    wrapped = own._replace(model=wrap(own.model))
+    tat.save_translator(wrapped, tmp_path / "model")
+    expected = tat.translate_lines(own, "Ein Hund läuft.")
+    loaded = [load(tmp_path / "model") for load in (tat.load_translator, read_translator)]
+    for other in (wrapped, *loaded):
+        assert tat.translate_lines(other, "Ein Hund läuft.") == expected
+
+
+def tables_untied(own: tat.Translator) -> None:
+    output = own.model.generator.proj
+    output.weight = torch.nn.Parameter(output.weight.detach().clone())
+
+
+def another_attention(own: tat.Translator) -> None:
+    class Changed(tat.MultiHeadedAttention):
+        pass
+
+    own.model.encoder.layers[0].self_attn.__class__ = Changed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        tables_untied,
+        another_attention,
+        lambda own: own.model.encoder.layers.append(copy.deepcopy(own.model.encoder.layers[0])),
+        lambda own: own.model.src_embed.register_parameter(
+            "more", torch.nn.Parameter(torch.ones(1))
+        ),
+        lambda own: since_2017.modern(own.model, "rotary"),
+        lambda own: own.tokenizer.vocabulary.add_tokens(["new"]),
+    ],
+)
+def test_what_could_not_be_loaded_is_not_saved(tmp_path, change):
+    """Nothing that was good is replaced, and no empty folder is left."""
+    own = small_translator()
+    tat.save_translator(own, tmp_path / "good")
+    before = {path: path.read_bytes() for path in (tmp_path / "good").iterdir()}
+    change(own)
+    for folder in (tmp_path / "good", tmp_path / "new" / "model"):
+        with pytest.raises(ValueError, match="so nobody could load it"):
+            tat.save_translator(own, folder)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
+    assert [*tmp_path.iterdir()] == [tmp_path / "good"]
+
+
+def test_a_folder_of_another_programs_model_stays(tmp_path):
+    """It may have the same three names; links, modes and the home's sign are understood."""
+    own, theirs = small_translator(), tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "config.json").write_text('{"vocab_size": 8}')
+    with pytest.raises(FileExistsError, match="something else"):
+        tat.save_translator(own, theirs)
+    assert (theirs / "config.json").read_text() == '{"vocab_size": 8}'
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path))
+        patch.chdir(theirs)
+        tat.save_translator(own, "~/mine")
+        weights = tmp_path / "mine" / "model.safetensors"
+        weights.chmod(0o640)
+        weights.rename(tmp_path / "elsewhere")
+        weights.symlink_to(tmp_path / "elsewhere")
+        tat.save_translator(own, "~/mine")
+        assert weights.is_symlink() and weights.stat().st_mode & 0o777 == 0o640
+        assert len(tat.load_translator("~/mine").tokenizer) == len(own.tokenizer)
+    assert [path.name for path in theirs.iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))]
+)
+def test_a_copy_of_a_translator_equals_the_original(again):
+    """Catches a copy for which the text `</s>` ends the sentence."""
+    own = small_translator()
+    other = again(own)
+    for tokenizer in (other.tokenizer, again(own.tokenizer)):
+        for text in ("</s>", "Ein <s> Hund <unk>"):
+            assert tokenizer.encode(text, "de") == own.tokenizer.encode(text, "de")
+    assert tat.translate_lines(other, "Ein </s> Hund.") == tat.translate_lines(
+        own, "Ein </s> Hund."
+    )
 
 
 def test_a_folder_that_does_not_fit_is_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gzip
+import io
 import json
 import math
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -26,7 +28,7 @@ from translator.__main__ import main
 from translator.confidence import judged
 from translator.corpus import TokenStore, encode_pairs
 from translator.engine import Engine
-from translator.files import MODEL_FILES, read_tensors, write_atomically, write_tensors
+from translator.files import MODEL_FILES, read_tensors, write_atomically, write_tensors, write_text
 from translator.model_folder import average_checkpoints, read_translator
 from translator.processes import weights_of
 from translator.run import read_log, token_store
@@ -429,6 +431,94 @@ def test_a_file_takes_no_devices_place(tmp_path):
     assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
 
 
+def test_a_link_a_mode_and_a_pipe_are_kept(tmp_path, monkeypatch):
+    """Also where the file system has no modes; a new file has what `umask` says."""
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.write_text("old")
+    real.chmod(0o640)
+    link.symlink_to("real")
+    earlier = os.umask(0o027)
+    try:
+        write_text(tmp_path / "new", "x")
+    finally:
+        os.umask(earlier)
+    write_text(link, "written through")
+    assert link.is_symlink() and real.read_text() == "written through"
+    assert [path.stat().st_mode & 0o777 for path in (real, tmp_path / "new")] == [0o640, 0o640]
+    monkeypatch.setattr(os, "chmod", Mock(side_effect=PermissionError(1, "not permitted")))
+    write_text(link, "without modes")
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_text(tmp_path / "pipe", "to whoever reads")
+    assert os.read(reader, 100) == b"to whoever reads" and (tmp_path / "pipe").is_fifo()
+    os.close(reader)
+    assert {path.name for path in tmp_path.iterdir()} == {"real", "link", "new", "pipe"}
+
+
+def test_what_standard_output_has_is_kept_by_the_path_that_names_it(run, tmp_path):
+    """As `--output /dev/stdout >> log` must: the log holds what was there, and what came."""
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    (tmp_path / "stdout").symlink_to("/proc/self/fd/1")
+    with log.open("a") as file:
+        earlier = os.dup(1)
+        os.dup2(file.fileno(), 1)
+        try:
+            with open(1, "w", closefd=False) as stdout, redirect_stdout(stdout):
+                for out in (tmp_path / "stdout", "/dev/fd/1"):
+                    words = ["translate", "Ein Hund.", "--model", str(run), "--output", str(out)]
+                    assert main(words) == 0
+        finally:
+            os.dup2(earlier, 1)
+            os.close(earlier)
+    lines = log.read_text().splitlines()
+    assert lines[0] == "before" and len(lines) == 3
+    assert (tmp_path / "stdout").is_symlink()
+
+
+def test_a_dash_is_a_stream_and_a_tilde_the_home(run, tmp_path, monkeypatch, capsys):
+    """Behind `=`, where a shell leaves it alone; neither becomes the name of a file."""
+    home, here = tmp_path / "home", tmp_path / "here"
+    home.mkdir()
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("HOME", str(home))
+    shutil.copytree(run, home / "model")
+    for words in (["--input", "-"], ["--input=-", "--output=-"], ["-", "--output", "-"]):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Ein Hund.\n")))
+        assert main(["translate", *words, "--model=~/model"]) == 0
+    assert len(set(capsys.readouterr().out.splitlines())) == 1
+    (home / "in").write_text("Ein Hund.\n")
+    words = ["translate", "--input=~/in", "--output=~/out", "--model", "~/model"]
+    assert main(words) == 0 and (home / "out").read_text().count("\n") == 1
+    assert main(["explain", "Ein Hund.", "--out", "-", "--model=~/model"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("<!") and page.rstrip().endswith("</html>")
+    assert "name a folder" in refused(capsys, "captions --out -")
+    assert main(["captions", "--out=~/text"]) == 0 and (home / "text" / "train.de").is_file()
+    assert "'~'" not in refused(capsys, "train --data=~/text --run=~/model --src de --tgt fr")
+    assert not [*here.iterdir()]
+
+
+def test_an_interrupted_translation_says_where_its_lines_are(run, tmp_path, monkeypatch, capsys):
+    """Or leaves nothing, if there are none."""
+    (tmp_path / "in").write_text("Ein Hund.\n")
+    out = tmp_path / "out"
+    words = f"translate --input {tmp_path / 'in'} --output {out} --model {run}".split()
+    monkeypatch.setattr(Search, "translate", Mock(side_effect=KeyboardInterrupt))
+    for held in ("", "old\n"):
+        out.write_text(held) if held else None
+        assert main(words) == 130
+        assert capsys.readouterr().err == "interrupted\n"
+        assert {path.name for path in tmp_path.iterdir()} == {"in", *(["out"] if held else [])}
+    monkeypatch.setattr(Search, "translate", Mock(side_effect=[["A dog."], KeyboardInterrupt]))
+    monkeypatch.setattr("translator.__main__.decoded_lines", lambda *_: iter([["a"], ["b"]]))
+    assert main(words) == 130
+    (ready,) = tmp_path.glob("out.*.annotated-partial")
+    assert str(ready) in capsys.readouterr().err and ready.read_text() == "A dog.\n"
+    assert out.read_text() == "old\n"
+
+
 def test_lost_tokens_are_made_again(tmp_path):
     """So are an interrupted start's: a new vocabulary would read old ids as other words."""
     tokens = tmp_path / "r" / "tokens"
@@ -455,7 +545,9 @@ def test_translate_answers_each_line_as_it_comes(run):
     """
     lines = [b"\xef\xbb\xbfEin Hund.", b"", b"  ", "a\u2028b\x0bc\x85d".encode()]
     lines += [b"</s> <pad>", b"Hund " * 300]
-    program = [sys.executable, ROOT / "the_annotated_transformer.py", "translate", "--model", run]
+    # -P: without the script's folder among those of modules
+    script = ROOT / "the_annotated_transformer.py"
+    program = [sys.executable, "-P", script, "translate", "--model", run]
     pipe, ascii_only = subprocess.PIPE, os.environ | {"PYTHONIOENCODING": "ascii"}
     with subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe, env=ascii_only) as process:
         stuck = threading.Timer(120, process.kill)

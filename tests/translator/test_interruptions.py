@@ -604,6 +604,14 @@ def test_what_safetensors_left_half_written_is_removed(finished, tmp_path):
     """It writes under a name of its own before it renames; a kill in between leaves that file."""
     shutil.copytree(finished, tmp_path / "run")
     for folder in ("", "checkpoints", "best"):
-        (tmp_path / "run" / folder / ".tmpW7gqER").write_bytes(b"half")
+        place = tmp_path / "run" / folder / ".model.safetensors.a1b2c3d_.annotated-partial"
+        place.mkdir()
+        for name in ("new", ".tmpW7gqER"):
+            (place / name).write_bytes(b"half")
+    mine = [tmp_path / "run" / name for name in (".tmpW7gqER", ".me.partial", ".tmp_notes")]
+    for path in mine:
+        path.write_text("a reader's")
     assert train(tmp_path / "run") == 0
+    for path in mine:
+        path.unlink()  # it is there still
     assert_same(tmp_path / "run", finished)

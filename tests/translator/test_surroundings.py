@@ -247,6 +247,10 @@ def test_the_judge_writes_over_nothing_and_returns_what_it_found(monkeypatch, ca
     assert "only Python files" in refused(capsys, ["judge", str(text)])
     assert "isn't a file" in refused(capsys, ["judge", str(tmp_path)])
     assert "no such sentences" in refused(capsys, ["judge", str(mine), "--split", "nonsense"])
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "flags", Mock(optimize=2))
+        assert "-OO" in refused(capsys, ["judge", "--new", str(tmp_path / "new.py")])
+        assert not (tmp_path / "new.py").exists()
     ends = ((KeyboardInterrupt, 130, "earlier"), ([False], 1, "\n"), ([True], 0, "\n"))
     for right, status, left in ends:
         monkeypatch.setattr("practice.judge.judge", Mock(side_effect=right))
