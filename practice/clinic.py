@@ -11,6 +11,7 @@
 # @title Where the document is, and imports
 import copy
 import functools
+import math
 import random
 import sys
 from pathlib import Path
@@ -28,21 +29,71 @@ from practice import examine, mistakes
 from practice.mistakes import HEALTHY
 from the_annotated_transformer import BOS, EOS, LETTERS, PAD, Config, Pair, example, number_pair
 
+if __name__ == "__main__" and not tat.in_notebook(__name__):
+    print("The clinic: mend a cell and run this file again, or open clinic.ipynb. One by one:")
+
 # %%
 # @title What a check does
 NUMBERS = [7, 1, 12, 4, 30, *random.Random(0).sample(range(1000), 27)]
+NO_NUMBER = (
+    "ILL  {} tests measure no number but NaN. Does the mask leave each row a key? Where all of them "
+    "are hidden, the softmax is 0 / 0"
+)
+
+
+def behaviour() -> dict[str, Any]:
+    """What the code in force computes with the weights of a fresh model, and what it learns."""
+    patient = examine.of_document(HEALTHY)
+    with torch.no_grad():
+        for p in patient.model.parameters():
+            p.mul_(4 if p.dim() == 2 else 1)  # so that attention is sharp, and each line counts
+    pairs = [tat.number_pair(n) for n in NUMBERS]
+    results: dict[str, Any] = {"translation": mistakes.translate(patient.model, pairs[:8])}
+    results["pairs"] = torch.tensor([i for pair in pairs for side in pair for i in side]).float()
+    results["logits"] = patient.predict(pairs)
+    for update in ("first", "second"):
+        results[f"loss of the {update} update"] = torch.tensor(patient.update(pairs))
+        for name, p in patient.model.named_parameters():
+            gradient = torch.zeros(1) if p.grad is None else p.grad.clone()
+            results[f"gradient of {name} in the {update} update"] = gradient
+            results[f"{name} after the {update} update"] = p.detach().clone()
+    return results
+
+
+BEHAVIOUR = behaviour()  # of the document, before anything is put into it
+
+
+def difference() -> str | None:
+    """In what the code in force differs from the document's, if in anything."""
+    for (name, result), right in zip(behaviour().items(), BEHAVIOUR.values(), strict=True):
+        if name == "translation":
+            agree = all(map(examine.same, result, right))
+        else:  # up to rounding
+            agree = result.shape == right.shape
+            agree = agree and (result - right).norm() <= 0.02 * right.norm()
+        if not agree:
+            return name
+    return None
 
 
 def check(*exams: str, **parts: Any) -> None:
     """Put `parts` into the document's code, examine a model, and print what is ill.
 
-    `Class__method` stands for a method.
+    `Class__method` stands for a method. Where nothing is ill, all is compared with the document's.
     """
     with mistakes.put(parts):
         pairs = [tat.number_pair(n) for n in NUMBERS]
-        found = examine.examine(functools.partial(examine.of_document, HEALTHY), pairs, exams)
-    sick = [str(finding) for finding in found if finding.ill]
-    print(*sick or [f"well: {len(found)} tests, and nothing ill"], sep="\n")
+        findings = examine.examine(functools.partial(examine.of_document, HEALTHY), pairs, exams)
+        sick = [finding for finding in findings if finding.ill]
+        differs = None if sick else difference()
+    measured = [finding for finding in sick if not math.isnan(finding.value)]
+    if len(measured) < len(sick):
+        print(NO_NUMBER.format(len(sick) - len(measured)))
+    if differs:
+        print(f"not yet: {len(findings)} tests find nothing, but it has another {differs}")
+    if not sick and not differs:
+        print(f"well: {len(findings)} tests, and nothing ill")
+    print(*measured, sep="\n", end="\n" if measured else "")
 
 
 # %% [markdown]

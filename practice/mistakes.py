@@ -810,10 +810,6 @@ slip("scaled_by_the_model's_width", "/ math.sqrt(d_model)  # for d_k",
      "A head's query and key have d_k numbers each, and the score is a sum over those.",
      MultiHeadedAttention__weigh=lambda self, Q, K, V, mask: right_attention(
          Q / self.h**0.5, K, V, mask)[0])
-slip("keys_ask", "K @ Q.T  # for Q @ K.T",
-     "A row of the scores belongs to a query, which asks all keys; here it belongs to a key.",
-     attention=lambda Q, K, V, mask=None, dropout=None: right_attention(
-         K * Q.size(-1) ** 0.5, Q / K.size(-1) ** 0.5, V, mask))
 slip("softmax_over_all_heads", "softmax over the heads  # dim=0 of (h, T, S)",
      "Each head has weights of its own: for each query, those of its keys add up to 1.",
      **CATALOGUE["softmax_over_heads"].puts)

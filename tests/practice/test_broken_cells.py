@@ -4,8 +4,10 @@ import runpy
 
 import nbformat
 import pytest
+import torch
 
-from practice import clinic, examine
+import the_annotated_transformer as tat
+from practice import clinic, examine, mistakes
 from tests.helpers import ROOT
 
 ANSWERS = [name for name in vars(clinic) if name.startswith("example_answer_")]
@@ -33,6 +35,49 @@ def test_what_a_check_finds_waits_for_the_reader(tree_of):
 def test_the_answer_is_well(name, capsys):
     getattr(clinic, name)()
     assert capsys.readouterr().out.startswith("well:")
+
+
+def embedded_without_gradient(self, src, src_mask):
+    with torch.no_grad():
+        x = self.src_embed(src)
+    return self.encoder(x, src_mask)
+
+
+def divided_by_pairs(self, pairs):
+    batch = tat.make_batch(pairs)
+    loss = tat.batch_loss(self.model, batch, self.config.smoothing) / len(pairs)
+    self.optimizer.zero_grad()
+    loss.backward()
+    return loss.item()
+
+
+def cleared_by_the_optimiser(self, pairs):
+    batch = tat.make_batch(pairs)
+    loss = tat.batch_loss(self.model, batch, self.config.smoothing) / batch.ntokens
+    self.optimizer.zero_grad(set_to_none=False)
+    loss.backward()
+    return loss.item()
+
+
+@pytest.mark.parametrize(
+    ("said", "exams", "parts"),
+    [
+        ("another translation", ["wires"],
+         {"split_heads": lambda x, h: x.unflatten(-1, (-1, h)).transpose(1, 2)}),
+        ("another gradient", ["wires", "gradient"],
+         {"Transformer__encode": embedded_without_gradient}),
+        ("another loss", ["gradient"], {"Trainer__gradient": divided_by_pairs}),
+        ("Does the mask leave each row a key", ["wires"],
+         {"attention": mistakes.attention_with(flipped=True)}),
+        ("well:", ["gradient"], {"Trainer__gradient": cleared_by_the_optimiser}),
+        ("well:", ["wires"], {"attention": mistakes.attention_with(fill=-1e9)}),
+    ],
+)  # fmt: skip
+def test_a_wrong_repair_is_not_called_well_and_a_right_one_is(said, exams, parts, capsys):
+    """Also where the tests of its cell find nothing; where nothing is a number, one line says why."""
+    clinic.check(*exams, **parts)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 and said in lines[0], lines
 
 
 REPAIRS = {
