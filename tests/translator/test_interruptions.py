@@ -579,6 +579,7 @@ def test_what_is_translated_comes_back_after_an_interruption(tmp_path, monkeypat
     Catches a score that depends on the hour, and weights that cannot learn after they translated.
     """
     monkeypatch.setattr(runs.Run, "guessing", math.inf)
+    monkeypatch.setattr("translator.trainer.SENTENCES", 8)
     options = "--ema 0 --positions learned"
     assert train(tmp_path / "whole", options) == 0
     update = ParallelTrainer.update
