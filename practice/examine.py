@@ -13,11 +13,12 @@ import functools
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import the_annotated_transformer as tat
 from practice import mistakes
@@ -178,13 +179,25 @@ def update(patient: Patient, pairs: list[Pair]) -> tuple[float, list[Tensor], Te
     """An update without dropout: its loss, gradients and step; the weights stay as they were."""
     weights = list(patient.model.parameters())
     before = [p.detach().clone() for p in weights]
-    with without_dropout(patient.model):
-        loss = patient.update(pairs)
+    gradients: list[Tensor] = []
+
+    def see(*_: Any) -> None:  # before the step: after it, a healthy update may clear them
+        gradients[:] = [torch.zeros(1) if p.grad is None else p.grad.flatten() for p in weights]
+        gradients[:] = [gradient.clone() for gradient in gradients]
+
+    hook = register_optimizer_step_pre_hook(see)
+    try:
+        with without_dropout(patient.model):
+            loss = patient.update(pairs)
+    finally:
+        hook.remove()
+    if not gradients:  # an optimiser that isn't PyTorch's
+        see()
     with torch.no_grad():
         step = torch.cat([(p - old).flatten() for p, old in zip(weights, before, strict=True)])
         for p, old in zip(weights, before, strict=True):
             p.copy_(old)
-    return loss, [torch.zeros(1) if p.grad is None else p.grad.flatten() for p in weights], step
+    return loss, gradients, step
 
 
 def see_wires(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
