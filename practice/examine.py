@@ -15,11 +15,12 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import the_annotated_transformer as tat
 from practice import mistakes
@@ -260,14 +261,26 @@ def update(
     """
     weights = list(patient.model.parameters())
     before = [p.detach().clone() for p in weights]
-    with without_dropout(patient.model), torch.random.fork_rng():
-        torch.manual_seed(seed)
-        loss = patient.update(pairs)
+    gradients: list[Tensor] = []
+
+    def see(*_: Any) -> None:  # before the step: after it, a healthy update may clear them
+        gradients[:] = [torch.zeros(1) if p.grad is None else p.grad.flatten() for p in weights]
+        gradients[:] = [gradient.clone() for gradient in gradients]
+
+    hook = register_optimizer_step_pre_hook(see)
+    try:
+        with without_dropout(patient.model), torch.random.fork_rng():
+            torch.manual_seed(seed)
+            loss = patient.update(pairs)
+    finally:
+        hook.remove()
+    if not gradients:  # an optimiser that isn't PyTorch's
+        see()
     with torch.no_grad():
         step = torch.cat([(p - old).flatten() for p, old in zip(weights, before, strict=True)])
         for p, old in zip(weights, before, strict=True):
             p.copy_(old)
-    return loss, [torch.zeros(1) if p.grad is None else p.grad.flatten() for p in weights], step
+    return loss, gradients, step
 
 
 def see_wires(patient: Patient, pairs: list[Pair]) -> dict[str, float]:

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 import torch
 from torch import Tensor, nn
 
-from practice import examine
+from practice import examine, mistakes
 from the_annotated_transformer import LETTERS, PAD, Pair, number_pair, pad_rows
 
 D, HEADS, LONGEST = 32, 4, 100
@@ -57,15 +57,16 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.table = nn.Embedding(len(LETTERS), D)
+        nn.init.normal_(self.table.weight, std=D**-0.5)
         place = torch.arange(LONGEST).unsqueeze(1)
         rate = torch.exp(torch.arange(0, D, 2) * -math.log(10000) / D)
-        places = torch.cat(((place * rate).sin(), (place * rate).cos()), dim=1)
+        places = torch.stack(((place * rate).sin(), (place * rate).cos()), dim=2).flatten(1)
         self.register_buffer("places", places)
         self.encoder, self.decoder, self.norm = Layer(False), Layer(True), nn.LayerNorm(D)
         self.out = nn.Linear(D, len(LETTERS))
 
     def embed(self, ids: Tensor) -> Tensor:
-        x = self.table(ids)
+        x = self.table(ids) * math.sqrt(D)
         return x + self.places[: x.size(0)].unsqueeze(1)
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
@@ -77,7 +78,7 @@ class Model(nn.Module):
 
 
 model = Model()
-adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+adam = torch.optim.Adam(model.parameters(), lr=5e-4)
 
 
 def tensors(pairs: list[Pair]) -> tuple[Tensor, Tensor]:
@@ -99,19 +100,9 @@ def predict(pairs: list[Pair]) -> Tensor:
     return model(src, tgt[:, :-1])
 
 
-KEY = """\
-`.tril(diagonal=1)` in Model.forward: each position sees the token that it has to predict. \
-`.tril()`
-`self.places[: x.size(0)]` in embed: a sentence's row in its batch, for each word's place. \
-`[: x.size(1)]`
-`cross_entropy` in update: padding counts, and lowers the loss. \
-`ignore_index=PAD`
-`loss.backward()` in update adds to the gradient of the update before. \
-`adam.zero_grad()` above it"""
-
 if __name__ == "__main__":
     if sys.argv[1:] == ["key"]:
-        sys.exit(KEY)
+        sys.exit(mistakes.KEY_OF_THE_INTERVIEW)
     if not CLOCK.exists() or time.time() - CLOCK.stat().st_mtime > 7200:
         CLOCK.touch()
     pairs = [number_pair(n) for n in [7, 1, 12, 4, *random.Random(0).sample(range(100, 1000), 28)]]

@@ -1489,3 +1489,15 @@ slip("weight_decay", "w - lrate * (... + 0.01 * w)",
 slip("another_adam_epsilon", "epsilon 1e-8  # for 1e-9",
      "1e-8 is what PyTorch takes; Section 5.3 has 1e-9.",
      Adam=lambda p, lr, betas, eps: right_adam(p, lr, betas, 1e-8))
+
+
+# here, and not in the file that is to be read
+KEY_OF_THE_INTERVIEW = """\
+`.tril(diagonal=1)` in Model.forward: each position sees the token that it has to predict. \
+`.tril()`
+`self.places[: x.size(0)]` in embed: a sentence's row in its batch, for each word's place. \
+`[: x.size(1)]`
+`cross_entropy` in update: padding counts, and lowers the loss. \
+`ignore_index=PAD`
+`loss.backward()` in update adds to the gradient of the update before. \
+`adam.zero_grad()` above it"""
