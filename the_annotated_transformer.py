@@ -1044,7 +1044,7 @@ def for_all_heads(mask: Tensor | None) -> Tensor | None:
 # @title Recording the attention weights, for maps
 RECORDS: ContextVar[tuple[dict, ...]] = ContextVar("RECORDS", default=())  # where a thread records
 TURN = threading.RLock()  # of the threads that begin or end something
-PLAIN_WEIGH: list[Callable] = []  # as often as threads record
+EARLIER_WEIGH: list[Callable] = []  # the first is the class's own, put back by who leaves last
 
 
 def weigh_and_record(layer: nn.Module, Q: Tensor, K: Tensor, V: Tensor, mask: Any) -> Tensor:
@@ -1071,7 +1071,7 @@ def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
     layers = [layer for layer in model.modules() if isinstance(layer, MultiHeadedAttention)]
     with TURN:
         hooks = [layer.register_forward_hook(check) for layer in layers]
-        PLAIN_WEIGH.append(PLAIN_WEIGH[0] if PLAIN_WEIGH else MultiHeadedAttention.weigh)
+        EARLIER_WEIGH.append(MultiHeadedAttention.weigh)
         MultiHeadedAttention.weigh = weigh_and_record
     before = RECORDS.set((*RECORDS.get(), record))
     try:
@@ -1079,8 +1079,7 @@ def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
     finally:
         RECORDS.reset(before)
         with TURN:
-            plain = PLAIN_WEIGH.pop()
-            MultiHeadedAttention.weigh = weigh_and_record if PLAIN_WEIGH else plain
+            MultiHeadedAttention.weigh = EARLIER_WEIGH.pop()
             for hook in hooks:
                 hook.remove()
 
