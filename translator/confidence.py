@@ -79,11 +79,16 @@ def placeholders(line: str) -> Counter[str]:
     return Counter(PLACEHOLDER.findall(line))
 
 
+def visible(sign: str) -> bool:
+    """Whether a sign shows: no space, and nothing that would divide a note or move a cursor."""
+    return sign.isprintable() and not sign.isspace()
+
+
 def unknown_letters(tokenizer: Tokenizer, line: str, language: str) -> list[str]:
     """The letters and signs of a line that a vocabulary of pieces does not know."""
     if tokenizer.words or UNK not in tokenizer.encode(line, language):
         return []
-    letters = dict.fromkeys(unicodedata.normalize("NFC", line).replace(" ", ""))
+    letters = [*filter(visible, dict.fromkeys(unicodedata.normalize("NFC", line)))]
     ids = encode_texts(tokenizer, letters, language)
     return [letter for letter, row in zip(letters, ids, strict=True) if UNK in row]
 
@@ -108,9 +113,9 @@ def add_losses(
         for name, signs in losses.items():
             if signs:
                 result[name] = signs
-                tell(f"line {number}: {LOSSES[name].format(' '.join(signs))}")
-        written = any(sign.isprintable() and not sign.isspace() for sign in line)
-        if written and not result["translation"].strip():
+                shown = ["".join(filter(visible, sign)) for sign in signs]
+                tell(f"line {number}: {LOSSES[name].format(' '.join(shown))}")
+        if any(map(visible, line)) and not result["translation"].strip():
             empty.append(number)
     return empty
 
