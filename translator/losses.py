@@ -31,6 +31,11 @@ def placeholders(line: str) -> Counter[str]:
     return Counter(PLACEHOLDER.findall(line))
 
 
+def visible(sign: str) -> bool:
+    """Whether a sign shows: no space, and nothing that would divide a note or move a cursor."""
+    return sign.isprintable() and not sign.isspace()
+
+
 def unknown_letters(pieces: Callable[[str], list[str]], line: str) -> list[str]:
     """The letters and signs of a line that a vocabulary of pieces does not know.
 
@@ -38,7 +43,7 @@ def unknown_letters(pieces: Callable[[str], list[str]], line: str) -> list[str]:
     """
     if "<unk>" not in pieces(line):
         return []
-    letters = dict.fromkeys(unicodedata.normalize("NFC", line).replace(" ", ""))
+    letters = filter(visible, dict.fromkeys(unicodedata.normalize("NFC", line)))
     return [letter for letter in letters if "<unk>" in pieces(letter)]
 
 
@@ -62,9 +67,9 @@ def add_losses(
         for name, signs in losses.items():
             if signs:
                 result[name] = signs
-                tell(f"line {number}: {LOSSES[name].format(' '.join(signs))}")
-        written = any(sign.isprintable() and not sign.isspace() for sign in line)
-        if written and not result["translation"].strip():
+                shown = ["".join(filter(visible, sign)) for sign in signs]
+                tell(f"line {number}: {LOSSES[name].format(' '.join(shown))}")
+        if any(map(visible, line)) and not result["translation"].strip():
             empty.append(number)
     return empty
 
