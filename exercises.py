@@ -195,7 +195,7 @@ def shown(value: Any) -> str:
 # %%
 # @title What an attempt that is a function raises or gives back
 def guarded(function: Callable, hint: Any) -> Callable:
-    """A reader's function: what it raises becomes a sentence, and so does a wrong kind of result."""
+    """A reader's function: an error in it becomes a sentence, and so does a wrong result."""
 
     def call(*arguments: Any) -> Any:
         try:

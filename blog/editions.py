@@ -438,7 +438,9 @@ def faults(source: str, translation: str, checked: list[Term]) -> list[str]:
     if source.count(" | ") != translation.count(" | "):
         found.append("another number of cells")
     bare = re.sub(rf"\]\({TARGET}\)", "", re.sub(r"`[^`]+`|\$[^$]+\$", "x", translation))
-    if "*" in COMMONMARK.render(re.sub(r"`[^`]+`|\$[^$]+\$", "x", translation)):
+    sides = (re.sub(r"`[^`]+`|\$[^$]+\$", "x", text) for text in (source, translation))
+    before, after = ("*" in COMMONMARK.render(text) for text in sides)
+    if after and not before:  # in a line of code, one may stand for itself
         found.append("a * that marks nothing")
     if re.search(rf"[{HAN}][,;:?!]|[{HAN}][A-Za-z0-9]|[A-Za-z0-9%][{HAN}]", bare):
         found.append("half-width punctuation, or no space between Chinese and Latin letters")

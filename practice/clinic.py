@@ -36,7 +36,7 @@ if __name__ == "__main__" and not tat.in_notebook(__name__):
 # @title What a check does
 NUMBERS = [7, 1, 12, 4, 30, *random.Random(0).sample(range(1000), 27)]
 NO_NUMBER = (
-    "ILL  {} tests measure no number but NaN. Does the mask leave each row a key? Where all of them "
+    "ILL  {} tests measure no number but NaN. Does the mask leave each row a key? Where all "
     "are hidden, the softmax is 0 / 0"
 )
 

@@ -1070,7 +1070,7 @@ slip("first_layer_every_time", "layers[0] N times",
      Encoder__forward=first_layer_every_time, Decoder__forward=first_layer_every_time)
 
 def stack_with(change: Callable[[list], list], fed: bool = True, norm: bool = True) -> dict:
-    """Stacks of other layers; each may read what the first one read, or the last norm be missing."""
+    """Stacks of other layers, or all of them fed the same, or without the last norm."""
 
     def forward(self, x, *rest):
         y = x

@@ -241,8 +241,9 @@ ANYTHING = [
     None, "", "12.2 days", -7, 2.5, math.nan, math.inf, 1j, b"x", [], [3], {}, {"a": 1}, object(),
     torch.zeros(3), torch.zeros(()), torch.zeros(2, dtype=torch.complex64), [[]], {1: "a"},
     {1: 0, 2: 0, 16: 0}, int, max, lambda: None, lambda *_: None, lambda *_: "no", lambda *_: [],
-    lambda *_: math.nan, lambda *_: torch.zeros(3, dtype=torch.bool), lambda *_: [torch.zeros(1)] * 2,
-    lambda *_: torch.zeros(()), lambda *_: {"a": 1}, lambda *_: {"a": torch.zeros(3, 4)}, lambda *_: 3,
+    lambda *_: math.nan, lambda *_: torch.zeros(3, dtype=torch.bool), lambda *_: [1],
+    lambda *_: torch.zeros(()), lambda *_: {"a": 1}, lambda *_: {"a": torch.zeros(3, 4)},
+    lambda *_: 3, lambda *_: [torch.zeros(1)] * 2,
     lambda *_: torch.nn.Identity(), lambda *_: [(1, 2)] * 200, lambda *_: [((), ())] * 200,
     lambda *_: exit(), lambda *_: (lambda: 3), torch.nn.Linear,
 ]  # fmt: skip

@@ -74,7 +74,7 @@ def cleared_by_the_optimiser(self, pairs):
     ],
 )  # fmt: skip
 def test_a_wrong_repair_is_not_called_well_and_a_right_one_is(said, exams, parts, capsys):
-    """Also where the tests of its cell find nothing; where nothing is a number, one line says why."""
+    """Also where the tests of its cell find nothing; of NaN, one line says why."""
     clinic.check(*exams, **parts)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 and said in lines[0], lines
