@@ -36,10 +36,7 @@ shuffled = sorted(range(100, 1000), key=lambda n: random())            # one dra
 held_out, known = shuffled[:180], [*range(100), *shuffled[180:]]       # a fifth is kept back
 letters = "<>" + "".join(sorted({letter for n in known for letter in german_number(n) + str(n)}))
 def ids(text):                               # letters as numbers; > ends a text, < begins a number
-<<<<<<< HEAD
     for letter in set(text) - set(letters): raise ValueError(f"no number has the letter {letter!r}")
-=======
->>>>>>> slips
     return [letters.index(letter) for letter in text]
 
 # === Matrices, and how the loss (how wrong it is) depends on each: the chain rule, backwards ======
@@ -73,11 +70,7 @@ def backward(loss):                          # undo the last operation first
     loss.gradient = [[1.0]]
     while tape:
         C, inputs, back = tape.pop()
-<<<<<<< HEAD
         for x, dx in zip(inputs, back(C.gradient) if C.gradient else ()):
-=======
-        for x, dx in zip(inputs, back(C.gradient)):
->>>>>>> slips
             if isinstance(x, Matrix):        # else it is a constant, such as a mask
                 x.gradient = each(add, x.gradient, dx) if x.gradient else dx   # x is used twice
 
@@ -85,12 +78,7 @@ def backward(loss):                          # undo the last operation first
 def matmul(A, B):                            # C = AB, so dA = dC B^T and dB = A^T dC
     return dots(A, flip(B)), lambda dC: (dots(dC, B), dots(flip(A), flip(dC)))
 @differentiable
-<<<<<<< HEAD
 def transpose(A): return flip(A), lambda dC: [flip(dC)]
-=======
-def transpose(A):
-    return flip(A), lambda dC: [flip(dC)]
->>>>>>> slips
 @differentiable
 def plus(A, B):                              # B has as many rows as A, or one row for all of A's
     return each(add, A, cycle(B)), lambda dC: (dC, dC if len(B) == len(A) else total(dC))
@@ -122,10 +110,7 @@ def lookup(table, rows):                     # as one_hot @ table, in which each
     one_hot = [[float(i == j) for j in range(len(table))] for i in rows]
     return [table[i] for i in rows], lambda dC: [dots(flip(one_hot), flip(dC))]
 def embed(text):                             # of at most 40 letters
-<<<<<<< HEAD
     if len(text) > 40: raise ValueError(f"a text has at most 40 letters, but this has {len(text)}")
-=======
->>>>>>> slips
     return lookup(embeddings, text) * sqrt(d_model) + positions[:len(text)]
 
 @row_by_row
@@ -242,15 +227,9 @@ def gradient_errors(by=1e-5):                # each gradient against the slope b
             slope += loss(known[:2])[0][0] / (2 * move)    # (loss ahead - loss behind) / distance
         W[:], W.gradient = start, None
         yield abs(slope / sum(map(dot, G, signs)) - 1)
-<<<<<<< HEAD
 
 if __name__ == "__main__":
     getattr(stdout, "reconfigure", dict)(errors="replace")   # an old terminal may lack letters
-=======
-    tape.clear()
-
-if __name__ == "__main__":
->>>>>>> slips
     print(sum(len(W) * len(W[0]) for W in parameters), "parameters; their gradients are wrong by",
           f"{max(gradient_errors()):.0e} at most", flush=True)
     begin, checkpoints = time(), []
@@ -258,23 +237,14 @@ if __name__ == "__main__":
         value = update(step)
         if step % 50 == 0 or step == updates:
             word = german_number(held_out[step // 50 % len(held_out)])
-<<<<<<< HEAD
             print(f"update {step:4}, {(time() - begin) * (updates / step - 1):3.0f} s left: loss",
                   f"{value:.2f}, rate {rate(step):.4f}, {word} ->", greedy_decode(word), flush=True)
-=======
-            print(f"update {step:4}, {left:3.0f} s left: loss {value:.2f}, rate {rate(step):.4f},",
-                  word, "->", greedy_decode(word), flush=True)
->>>>>>> slips
             checkpoints.append([[*W] for W in parameters])
     print("Right of", len(held_out), "numbers that it has never seen:", right(), end="; ")
     for W, *last in zip(parameters, *checkpoints[-5:]):    # W, and what it was five times (6.1)
         W[:] = each(lambda *ws: mean(ws), *last)
     print("with the mean of the last five checkpoints:", right())
-<<<<<<< HEAD
     signs = " .:+#" if "█".encode(stdout.encoding or "utf-8", "replace") == b"?" else " ░▒▓█"
-=======
-    number = greedy_decode(word)             # the last attention that this computes is to the word
->>>>>>> slips
     print("Where it looks for each digit (cross-attention, mean of the heads):\n   ", *word, ">")
     for digit, row in zip(greedy_decode(word) + ">", each(lambda *ws: mean(ws), *maps)):
         print(" ", digit, *(signs[round(4 * weight)] for weight in row))
