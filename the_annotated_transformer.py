@@ -200,8 +200,8 @@ def example_machine() -> None:
 # > </details>
 # >
 # > A *mask* says which positions may be looked at. Masks are boolean, and **true means "may be looked at"**; zeros
-# > and ones of any numeric type work as well (`allowed`, folded below, makes them boolean). Four special *tokens*
-# > (entries of the vocabulary) have fixed numbers, their *ids*.
+# > and ones of any numeric type work as well. Four special *tokens* (entries of the vocabulary) have fixed numbers,
+# > their *ids*.
 
 # %%
 PAD, BOS, EOS, UNK = 0, 1, 2, 3  # padding, begin of sentence, end of sentence, unknown
