@@ -129,7 +129,7 @@ from tqdm import tqdm
 
 # %% [markdown]
 # > A function marked `@example` runs straight away in the notebook; if you import the script as a module, it's only
-# > defined. If PyTorch finds a GPU, it's used; `ANNOTATED_DEVICE=cpu` in the environment keeps everything on the CPU.
+# > defined.
 
 
 # %%
@@ -1048,7 +1048,7 @@ EARLIER_WEIGH: list[Callable] = []  # the first is the class's own, put back by 
 
 
 def weigh_and_record(layer: nn.Module, Q: Tensor, K: Tensor, V: Tensor, mask: Any) -> Tensor:
-    """`MultiHeadedAttention.weigh` while any thread records; a subclass calls it with its Q, K, V."""
+    """`MultiHeadedAttention.weigh` while any thread records."""
     x, weights = attention(Q, K, V, mask)
     for record in RECORDS.get():
         record[layer] = weights.detach()

@@ -303,7 +303,7 @@ def see_wires(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
 
 
 def least_word(patient: Patient, pairs: list[Pair]) -> float:
-    """How far predictions move, in nats, by the word of the longest source that moves them least."""
+    """How far the word of the longest source that moves predictions least moves them, in nats."""
     src, tgt = max(pairs, key=lambda pair: len(pair.src))
     others = (
         [*src[:s], src[0] if src[0] != i else src[1], *src[s + 1 :]] for s, i in enumerate(src)

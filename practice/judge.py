@@ -223,7 +223,9 @@ def try_gate(
         mend = gates and f"; first mend what it uses: gate{'s' * (len(uses) > 1)} {gates}"
         if "error" in said:
             state = "unread" if "fatal" in said else "empty" if "empty" in said else "wrong"
-            return verdict(state, said["error"] + mend)
+            if all(map(agree, found, right)):
+                return verdict(state, said["error"] + mend)
+            break  # an earlier answer was wrong, which says more
         if said.get("printed"):
             notes.append(f"it printed {said['printed'].splitlines()[0]!r}")
         if said.get("changed"):
@@ -232,7 +234,7 @@ def try_gate(
         if np.float16 in [one.dtype for one in (found[-1] if gate.parts else [found[-1]])]:
             notes.append("it gives numbers of 16 bits, which are too coarse to be compared")
         right.append(as_arrays(answer()))
-    bad = next((i for i in range(len(cases)) if not agree(found[i], right[i])), None)
+    bad = next((i for i in range(len(found)) if not agree(found[i], right[i])), None)
     if bad is None:
         changes = any("changes" in note for note in notes)
         return verdict("wrong", "right numbers, but:") if changes else verdict("right")
@@ -242,7 +244,7 @@ def try_gate(
         where += f"\nwith the shipped weights it is right: {WRITTEN_IN}"
     names, more = [], ""
     if not mend:
-        answers = [answer for _, answer in cases]
+        answers = [answer for _, answer in cases[: len(found)]]
         names = diagnosis(gate, answers, found, bad)
         if not names and bad < shipped:
             names = diagnosis(gate, answers[:shipped], found, bad)

@@ -561,7 +561,7 @@ def judge(
     are right, your code translates. The exit status is 1 if a gate isn't right.
 
     Args:
-        file: your file in Python, with the functions that --new writes, or a notebook: its code cells
+        file: your file in Python, with the functions that --new writes, or a notebook's code cells
         new: write the file, with an empty function for each gate
         gate: the number of the only gate to try
         watch: try it again at each saving, until Ctrl-C

@@ -306,7 +306,7 @@ def resembles(symptoms: list[Symptom]) -> list[Mistake]:
     ill = [one.test for one in symptoms if one.state == "ill" and one.test in SUSPECTS]
     other_text = any(one.state == "ill" for one in symptoms if one.test in MODES)
     if not ill or (other_text and ill[0] in LEARNING):
-        return []  # it has learned, and something else is asked; no mistake of the catalogue does that
+        return []  # it has learned, and something else is asked: as no mistake that we know does
     kinds, shown = SUSPECTS[ill[0]], LIKE.get(ill[0], ill[0])
     well = {one.test for one in symptoms if one.state == "well" and one.test in EVERY}
     suspects = []
@@ -398,7 +398,7 @@ def verdict(symptoms: list[Symptom]) -> dict[str, Any]:
 
 
 def report(diagnosis: dict[str, Any]) -> list[str]:
-    """The lines that `doctor` prints: what was measured, with the name of its test, and a verdict."""
+    """The lines that `doctor` prints: what was measured, each with its test, and a verdict."""
     lines = [f"{one['state']:<6}{one['said']} [{one['test']}]" for one in diagnosis["symptoms"]]
     like = diagnosis["resembles"]
     lines.append(f"{diagnosis['run']}: {diagnosis['verdict']}" + (":" if like else ""))

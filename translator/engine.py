@@ -47,7 +47,7 @@ class Engine(Model):
         self.engine["type"] = self.translator.compute_type
 
     def translate(self, lines: list[str], tell: Callable = nobody, first: int = 1) -> list[str]:
-        """A translation for each line, in order; `tell` also hears of unknown marks of languages."""
+        """A translation for each line; `tell` also hears of marks of languages it doesn't know."""
         for line in lines if self.marked else []:
             mark = re.match(MARK, line)
             if (

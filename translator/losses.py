@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-# What a program puts values into, reads as markup, or follows. No flag of printf's may be a space
-# here, nor may a digit come before: "50 % des" and "100%ig" are text. R&D is, too; E&xit isn't.
+# What a program puts values into, reads as markup, or follows. No flag of `printf` may be a space
+# here, nor may a digit come before: `50 % des` and `100%ig` are text. R&D is, too; `E&xit` isn't.
 PLACEHOLDER = re.compile(
     r"""https?://\S+ | [\w.+-]+@[\w-]+\.\w[\w.]*     # addresses
     | </?[A-Za-z0-9][^<>]*>                            # <b>, </a>, <0>

@@ -450,7 +450,10 @@ def text_facts(
     facts = {
         "pairs": sum(map(all, train)), "val": len(val), "held_out": held_out,
         "complaints": {name: numbers for name, numbers in lines.items() if numbers},
-        "slips": {name: found for name, pairs in (texts | others).items() if (found := slips(pairs))},
+        "slips": {
+            name: stretches for name, pairs in (texts | others).items()
+            if (stretches := slips(pairs))
+        },
     }  # fmt: skip
     return train, fresh, facts
 

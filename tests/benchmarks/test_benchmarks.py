@@ -203,7 +203,7 @@ def test_the_row_of_a_model_is_that_of_evaluate(
     common = f"--data captions --split val {options}"
     (row,) = rows_of(f"quality {trained} {common}", "--command", "python x")
     capsys.readouterr()
-    assert main(f"evaluate --model {trained} {common} --json".split()) == 0
+    assert main(f"evaluate --model {trained} {common} --json --engine pytorch".split()) == 0
     found = json.loads(capsys.readouterr().out)
     assert row["search"] == search and row["step"] == 1 and row["command"] == "python x"
     assert row["machine"]["accelerator"] == "meta"

@@ -53,7 +53,7 @@ def test_smoothed_loss_equals_its_definition(eps, pad):
 
 
 def test_another_padding_is_the_same_in_the_loss(small_model):
-    """Catches a loss that counts a batch's own padding, or leaves out id 0, which is a word here."""
+    """Catches a loss that counts a batch's padding, or leaves out id 0, which is a word here."""
     src, tgt = torch.tensor([[5, 6, 0], [5, 7, 7]]), torch.tensor([[1, 0, 8, 9], [1, 0, 7, 7]])
     model, batch = small_model(), tat.Batch(src, tgt, pad=7)
     logits = model(src, tgt[:, :-1], batch.src_mask, batch.tgt_mask)

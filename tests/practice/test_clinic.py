@@ -263,7 +263,7 @@ WRONG_OWN = [
 
 @pytest.mark.parametrize("wrong, test", [*((healthy, None) for healthy in HEALTHY_OWN), *WRONG_OWN])
 def test_a_model_of_someone_else_is_examined_by_its_functions(wrong, test):
-    """PyTorch's own Transformer passes at usual rates, with its smoothing, with dropout of any name.
+    """PyTorch's own Transformer passes at usual rates, with its smoothing, and any dropout.
 
     One that isn't asked what it learned doesn't, nor one without a mask.
     """
@@ -272,7 +272,7 @@ def test_a_model_of_someone_else_is_examined_by_its_functions(wrong, test):
 
 
 def test_a_loss_smoothed_as_pytorch_does_is_recomputed():
-    """Padding and the right token have a share there, which the document's way doesn't give them."""
+    """Padding and the right token have a share there, which they don't have in the document."""
     torch.manual_seed(0)
     pairs = sorted(FEW, key=lambda pair: len(pair.tgt))
     target = tat.pad_rows([pair.tgt[1:] for pair in pairs])
@@ -332,7 +332,7 @@ def test_translations_are_held_beside_references():
 
 
 def test_a_loss_that_jumps_is_asked_again():
-    """Once learned, a high rate may lose it for a while; one that never learned is asked no more."""
+    """A high rate may lose for a while what was learned; one that never learned gets no more."""
 
     def loss_after(losses: list[float]) -> float:
         given = iter(losses)  # who asks for more than these fails

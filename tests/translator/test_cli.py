@@ -27,7 +27,7 @@ from translator import search
 from translator.__main__ import main
 from translator.confidence import judged
 from translator.corpus import TokenStore, encode_pairs
-from translator.engine import Engine
+from translator.engine import Engine, open_search
 from translator.files import MODEL_FILES, read_tensors, write_atomically, write_tensors, write_text
 from translator.model_folder import average_checkpoints, read_translator
 from translator.processes import weights_of
@@ -505,13 +505,13 @@ def test_an_interrupted_translation_says_where_its_lines_are(run, tmp_path, monk
     (tmp_path / "in").write_text("Ein Hund.\n")
     out = tmp_path / "out"
     words = f"translate --input {tmp_path / 'in'} --output {out} --model {run}".split()
-    monkeypatch.setattr(Search, "translate", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(Engine, "translate", Mock(side_effect=KeyboardInterrupt))
     for held in ("", "old\n"):
         out.write_text(held) if held else None
         assert main(words) == 130
         assert capsys.readouterr().err == "interrupted\n"
         assert {path.name for path in tmp_path.iterdir()} == {"in", *(["out"] if held else [])}
-    monkeypatch.setattr(Search, "translate", Mock(side_effect=[["A dog."], KeyboardInterrupt]))
+    monkeypatch.setattr(Engine, "translate", Mock(side_effect=[["A dog."], KeyboardInterrupt]))
     monkeypatch.setattr("translator.__main__.decoded_lines", lambda *_: iter([["a"], ["b"]]))
     assert main(words) == 130
     (ready,) = tmp_path.glob("out.*.annotated-partial")
@@ -569,7 +569,7 @@ def test_translate_answers_each_line_as_it_comes(run):
     notes += [b"line 7: the model does not know \xf0\x9f\x98\x80, and reads <unk> instead"]
     assert re.fullmatch(b"".join(b"note: " + note + b"\n" for note in notes), errors)
     assert found[1] == found[2] == "\n"
-    (expected,) = Search(read_translator(run), tat.BEAM).translate(["Ein Hund."])
+    (expected,) = open_search(run, tat.BEAM, tat.ALPHA).translate(["Ein Hund."])
     assert found[0].strip() == expected != ""
 
 
@@ -613,7 +613,7 @@ def test_translate_prints_an_object_for_each_line(run, tmp_path, capsys):
 
 
 def test_a_line_that_comes_out_empty_is_lost(run, capsys, monkeypatch):
-    monkeypatch.setattr("translator.__main__.Search.translate", lambda *_: ["A dog.", ""])
+    monkeypatch.setattr(Engine, "translate", lambda *_: ["A dog.", ""])
     assert main(["translate", "Ein Hund.", "😀", "--model", str(run)]) == 2
     error = capsys.readouterr().err
     assert "not translated: 1 of 2 lines (line 2); their places are empty" in error
@@ -808,7 +808,7 @@ def test_an_average_is_judged_by_its_translations(
     run, tmp_path, monkeypatch, capsys, own, mean, falling, better
 ):
     """Catches one by the loss, and one that is recommended by chance where the rate fell."""
-    monkeypatch.setattr("translator.__main__.greedy_bleu", Mock(side_effect=[own, mean]))
+    monkeypatch.setattr("translator.trainer.greedy_bleu", Mock(side_effect=[own, mean]))
     if not falling:
         monkeypatch.setattr("translator.__main__.read_log", lambda run: [])
     assert main(["average", str(run), "--last", "2", "--out", str(tmp_path / "averaged")]) == 0

@@ -24,7 +24,8 @@ from tests.helpers import ROOT, SOAK, free_ports, refused, started, wait_for
 from translator.__main__ import captions, main
 from translator.files import read_tensors
 from translator.model_folder import read_translator
-from translator.processes import Stopped, is_sharded, over_processes, process_group, whole
+from translator.files import Stopped
+from translator.processes import is_sharded, over_processes, process_group, whole
 from translator.run import read_log
 from translator.settings import PRESETS, Settings
 from translator.trainer import ParallelTrainer

@@ -118,14 +118,6 @@ def test_links_and_pipes_in_a_model_keep_nobody_waiting(model, capsys, name, tar
     refuse(capsys, model, name)
 
 
-def test_a_link_is_replaced_and_not_written_through(tmp_path):
-    """Catches a folder that makes the program overwrite a file elsewhere."""
-    (tmp_path / "mine").write_text("mine")
-    (tmp_path / "page.html").symlink_to(tmp_path / "mine")
-    assert main(["explain", "Ein Hund.", "--out", str(tmp_path / "page.html")]) == 0
-    assert (tmp_path / "mine").read_text() == "mine" and not (tmp_path / "page.html").is_symlink()
-
-
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, packed):
     """As of a small file that unpacks to a hundred megabytes."""

@@ -311,7 +311,7 @@ def test_a_folder_that_became_read_only_ends_a_run_with_a_line(
     def locked(self, pairs):
         if self.step == 7:
             error = OSError(errno.EROFS, os.strerror(errno.EROFS))
-            monkeypatch.setattr("tempfile.mkstemp", Mock(side_effect=error))
+            monkeypatch.setattr("tempfile.mkdtemp", Mock(side_effect=error))
         return update(self, pairs)
 
     monkeypatch.setattr(ParallelTrainer, "update", locked)
@@ -481,7 +481,7 @@ def test_memory_that_runs_out_names_the_batch_and_what_to_lower(tmp_path, monkey
     full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
     full = Mock(side_effect=full)
     # of two short pairs, before the first update
-    monkeypatch.setattr("translator.__main__.doubts", lambda trainer: ())
+    monkeypatch.setattr("translator.guard.doubts", lambda trainer: ())
     monkeypatch.setattr(ParallelTrainer, "gradient", full)
     error = refused(capsys, training(tmp_path / "run"))
     assert "out of memory at update 1, with" in error and "--tokens-per-batch" in error
@@ -542,7 +542,7 @@ def test_translations_say_which_model_is_best(
     monkeypatch.setattr(ParallelTrainer, "validate", Mock(side_effect=losses))
     monkeypatch.setattr("translator.training.greedy_bleu", Mock(side_effect=bleus))
     monkeypatch.setattr(runs.Run, "guessing", math.inf)
-    monkeypatch.setattr("translator.__main__.chance", lambda sentences: 2.0)
+    monkeypatch.setattr("translator.trainer.chance", lambda sentences: 2.0)
     assert train(tmp_path / "run") == 0
     notes = read_tensors(tmp_path / "run" / "best" / "model.safetensors")[1]
     at = best // EVERY - 1

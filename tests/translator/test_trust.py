@@ -73,7 +73,7 @@ def test_what_a_program_reads_is_told_from_text(line, signs):
 
 
 def test_what_a_translation_has_lost_is_told_with_its_line():
-    """Letters that the vocabulary lacks, placeholders, and whole lines; blank lines lose nothing."""
+    """Letters that the vocabulary lacks, placeholders, whole lines; blank lines lose nothing."""
     tokenizer = tat.learn_bpe([("Öl %s", "oil %s")], 9)
     lines = ["%s Öl", "O\u0308l 😀%s", "Öl 漢", "", "\ufeff ", "Öl %s"]
     texts = ["oil %s", "oil {0}", "", "", "", "%s %s oil"]

@@ -96,8 +96,9 @@ class Model:
     def translate(self, lines, tell, first=1):
         """A translation for each line, in order, "" for a blank one; `first`: the first's number.
 
-        A line of more than LONG_LINE_TOKENS, with </s>, is translated alone and greedily, because a beam would
-        take minutes, or left empty, where memory or the model's positions end; `tell` hears of it.
+        A line of more than LONG_LINE_TOKENS, with </s>, is translated alone and greedily, because a
+        beam would take minutes, or left empty, where memory or the model's positions end; `tell`
+        hears of it.
         """
         rows = [self.tokens(line) if line.strip() else [] for line in lines]
         short = [i for i, row in enumerate(rows) if 0 < len(row) < LONG_LINE_TOKENS]
