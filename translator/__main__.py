@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout, suppress
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -680,13 +679,19 @@ def with_streams(arguments: list[str]) -> list[str]:
     return joined
 
 
+def version() -> str:
+    """The version that is installed, if one is."""
+    from importlib.metadata import distributions
+
+    installed = next(iter(distributions(name="annotated-transformer")), None)
+    return installed.version if installed else "from source, not installed"
+
+
 def main(arguments: list[str] | None = None, name: str | None = None) -> int:
     """Run the command line and return the exit status.
 
     `name` is the program's in the help, by default that of its script.
     """
-    installed = next(iter(distributions(name="annotated-transformer")), None)
-    version = installed.version if installed else "from source, not installed"
     about = {"version": version, "help_format": "markdown", "suppress_keyboard_interrupt": False}
     app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about)
     commands = plan, train, translate, evaluate, average, explain, export, captions, judge, doctor

@@ -166,9 +166,12 @@ def prospect(
     if not train:
         return Prospect(0, None, 0, 100)
     changes, updates = plan.recipe(len(train))
-    val = [("", translator.tokenizer.decode(words(pair.tgt))) for pair in pairs]
-    seen = plan.seen([("", line) for line in train], val)
-    low, high = plan.expected(seen, plan.measured()) or (0, 100)
+    val = [translator.tokenizer.decode(words(pair.tgt)) for pair in pairs]
+    texts, val_texts = ([(line, line) for line in side] for side in (train, val))  # targets alone
+    runs = plan.measured()
+    low, high = 0.0, 100.0
+    if not plan.reason(texts, val_texts, runs):
+        low, high = plan.expected(plan.seen(texts, val_texts), runs) or (low, high)
     tokens = updates * (plan.MEASURED | changes)["tokens_per_batch"]
     had = step * settings.tokens_per_batch * settings.accumulate
     return Prospect(updates, had / tokens if step else None, low, high)

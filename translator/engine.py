@@ -154,14 +154,15 @@ def conversion_of(folder: Path) -> Path:
     # The name tells of which weights, settings and code it is, so a model that has been trained
     # further, or a layer that has been changed, has a name of its own. The folder is filled under
     # another name and then renamed: it is whole or not there, whoever else converts or is killed.
-    from platformdirs import user_cache_path
-
     files.check_sums(folder, MODEL_FILES)
     name = CONVERTED + fingerprint(folder)
+    if (folder / name).is_dir():
+        return folder / name
+    from platformdirs import user_cache_path
+
     places = [folder, user_cache_path("annotated-transformer")]
-    for place in places:
-        if (place / name).is_dir():
-            return place / name
+    if (places[1] / name).is_dir():
+        return places[1] / name
     from translator.export import write_ctranslate2
     from translator.model_folder import read_translator
 

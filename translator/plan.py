@@ -534,7 +534,7 @@ def report(found: dict[str, Any]) -> Iterable[str]:
     yield (
         f"train {machine['layers']} + {machine['layers']} layers of width {machine['width']} "
         f"({machine['parameters'] / 1e6:.1f} million weights, {machine['vocabulary']:,} tokens) "
-        f"for {advice['steps']:,} updates: about {found['minutes']:.0f} minutes here, "
+        f"for {advice['steps']:,} updates: about {found['minutes']:.1f} minutes here, "
         f"{machine['gigabytes'] or '?'} GB of memory"
     )
     copied = "val in train" in found["complaints"]

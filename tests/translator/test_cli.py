@@ -749,7 +749,7 @@ def test_plan_prints_a_command_that_can_be_copied(tmp_path, capsys, monkeypatch)
     assert found["machine"]["tokens_per_second"] > 0
     assert main(["plan", str(data), "--seconds", "0.1"]) == 0
     *_, said, expect, command = capsys.readouterr().out.splitlines()
-    recipe = r"train 2 \+ 2 layers of width 128 .* for 300 updates: about \d+ minutes here, "
+    recipe = r"train 2 \+ 2 layers of width 128 .* for 300 updates: about [\d.]+ minutes here, "
     assert re.match(recipe, said)
     assert expect.startswith("what to expect isn't known: of the word pairs of val's en")
     words = shlex.split(command)

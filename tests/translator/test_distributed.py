@@ -22,9 +22,8 @@ from torch import nn
 import the_annotated_transformer as tat
 from tests.helpers import ROOT, SOAK, free_ports, refused, started, wait_for
 from translator.__main__ import captions, main
-from translator.files import read_tensors
+from translator.files import Stopped, read_tensors
 from translator.model_folder import read_translator
-from translator.files import Stopped
 from translator.processes import is_sharded, over_processes, process_group, whole
 from translator.run import read_log
 from translator.settings import PRESETS, Settings

@@ -13,7 +13,6 @@ import pytest
 import the_annotated_transformer as tat
 from tests.helpers import Touch, refused
 from translator import explorer
-from translator.__main__ import main
 from translator.files import model_folder
 from translator.model_folder import build_for, read_translator
 from translator.processes import weights_of
