@@ -810,7 +810,7 @@ def test_an_average_is_judged_by_its_translations(
     """Catches one by the loss, and one that is recommended by chance where the rate fell."""
     monkeypatch.setattr("translator.trainer.greedy_bleu", Mock(side_effect=[own, mean]))
     if not falling:
-        monkeypatch.setattr("translator.__main__.read_log", lambda run: [])
+        monkeypatch.setattr("translator.run.read_log", lambda run: [])
     assert main(["average", str(run), "--last", "2", "--out", str(tmp_path / "averaged")]) == 0
     said = capsys.readouterr()
     told = f"BLEU {mean} on 60 held-out sentences; the run's own model has {own}"
