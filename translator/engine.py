@@ -33,11 +33,11 @@ STALE_SECONDS = 3600  # a conversion takes seconds: what is older was left by on
 class Engine(Model):
     """A converted model: `translate` turns lines into lines, as `Search.translate` does."""
 
-    def __init__(self, folder: Path, converted: Path, beam: int, alpha: float, **how: str):
-        """folder: the model's own; how: `device` and `type`, as CTranslate2 names them."""
+    def __init__(self, folder: Path, converted: Path, beam: int, alpha: float, **options: str):
+        """folder: the model's own; options: `device` and `type`, as CTranslate2 names them."""
         import ctranslate2
 
-        super().__init__(converted, beam, alpha, **how)
+        super().__init__(converted, beam, alpha, **options)
         self.languages = tuple(read_json(folder / "config.json")[side] for side in ("src", "tgt"))
         self.words = type(self.rules.model).__name__ == "WordLevel"
         self.marked = self.rules.token_to_id("</s>" + HIDDEN) is not None  # as Marian's models are
@@ -135,15 +135,15 @@ def open_engine(
     device = device or ("cuda" if ctranslate2.get_cuda_device_count() else "cpu")
     if device not in ("cpu", "cuda"):
         raise Unsuited  # a device of PyTorch's, as it was asked for
-    how = {"device": device, "type": type or "default"}
+    options = {"device": device, "type": type or "default"}
     converted = conversion_of(folder)
     try:
         with refusing(f"--type {type}", ValueError):
-            return Engine(folder, converted, beam, alpha, **how)
+            return Engine(folder, converted, beam, alpha, **options)
     except RuntimeError:  # what a failing disk has left: once more
         shutil.rmtree(converted, ignore_errors=True)
     with refusing(f"{folder}: CTranslate2 can't load it", RuntimeError):
-        return Engine(folder, conversion_of(folder), beam, alpha, **how)
+        return Engine(folder, conversion_of(folder), beam, alpha, **options)
 
 
 def conversion_of(folder: Path) -> Path:

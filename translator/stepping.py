@@ -31,7 +31,7 @@ class StepwiseDecoder(tat.CachedDecoder):
         """src (sources, S), src_mask (sources or 1, 1, S); rows of each source."""
         super().__init__(model, src, src_mask.expand(len(src), 1, -1))
         # laid out once as every step reads them
-        self.source = [tuple(y.contiguous() for y in both) for both in self.source]
+        self.source = [tuple(y.contiguous() for y in keys_values) for keys_values in self.source]
         self.select(torch.arange(len(src), device=src.device).repeat_interleave(rows))
 
     def cross(
@@ -43,9 +43,14 @@ class StepwiseDecoder(tat.CachedDecoder):
 
     def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
         """Go on with these rows, in this order, and with these sources (None: with all)."""
-        self.past = [tuple(y.index_select(0, rows) for y in both) for both in self.past]
+        self.past = [
+            tuple(y.index_select(0, rows) for y in keys_values) for keys_values in self.past
+        ]
         if sources is not None:
-            self.source = [tuple(y.index_select(0, sources) for y in both) for both in self.source]
+            self.source = [
+                tuple(y.index_select(0, sources) for y in keys_values)
+                for keys_values in self.source
+            ]
             self.src_mask = self.src_mask[sources]
 
     def looked_at(self, weights: dict[nn.Module, Tensor]) -> Tensor:
@@ -132,12 +137,12 @@ def check_stepwise(
     with tat.evaluating(model):
         memory = model.encode(src, mask)
         decoder = model.decoder
-        both = memory.expand(2, -1, -1)
+        two_rows = memory.expand(2, -1, -1)
         x = check("tgt_embed", model.tgt_embed, kind, partial(model.tgt_embed, tgt), embedded)
         for i, layer in enumerate(decoder.layers):
-            at_once = partial(layer, x, both, mask, future)
+            at_once = partial(layer, x, two_rows, mask, future)
             x = check(f"decoder.layers.{i}", layer, kind, at_once, partial(stepwise, layer, x))
-        at_once = partial(model.decode, both, mask, tgt, future)
+        at_once = partial(model.decode, two_rows, mask, tgt, future)
         check("decoder", decoder, kind, at_once, partial(decoder.norm, x))
 
 

@@ -36,9 +36,9 @@ def decoded(line):
 
 def available_cores():
     """How many threads may compute: OMP_NUM_THREADS, or the cores that this process may use."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdecimal() and int(asked) > 0:
-        return int(asked)
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdecimal() and int(threads) > 0:
+        return int(threads)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
@@ -53,10 +53,11 @@ class Model:
         import ctranslate2
         from tokenizers import Tokenizer
 
-        how = {"device": device, "compute_type": type}
         # many small operations: each core has a batch of its own
-        threads = {"inter_threads": available_cores(), "intra_threads": 1}
-        self.translator = ctranslate2.Translator(str(folder), **how, **threads)
+        self.translator = ctranslate2.Translator(
+            str(folder), device=device, compute_type=type,
+            inter_threads=available_cores(), intra_threads=1,
+        )  # fmt: skip
         self.rules = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
         self.rules.encode_special_tokens = True  # the text "</s>" in a sentence is text
         self.beam, self.alpha, self.lost = beam, alpha, 0
@@ -76,8 +77,8 @@ class Model:
     def ranked(self, result):
         """The tokens of a result's best translation, by log-probability over length penalty."""
 
-        def score(both):
-            tokens, log_p = both
+        def score(hypothesis):
+            tokens, log_p = hypothesis
             return log_p / ((5 + len(tokens) + 1) / 6) ** self.alpha  # one more for </s>
 
         return max(zip(result.hypotheses, result.scores, strict=True), key=score)[0]
@@ -85,13 +86,13 @@ class Model:
     def translated(self, rows, beam):
         """Translations of lists of tokens; each has at most 50 tokens more than its source."""
         # CTranslate2 divides by another penalty, so it returns the sums, and we rank them
-        found = self.translator.translate_batch(
+        results = self.translator.translate_batch(
             rows, beam_size=beam, num_hypotheses=beam, length_penalty=0, return_scores=True,
             max_decoding_length=max(map(len, rows)) + 50, max_input_length=0,
             max_batch_size=BATCH_SIZE,
         )  # fmt: skip
-        both = zip(rows, found, strict=True)
-        return [self.text(self.ranked(result)[: len(row) + 50]) for row, result in both]
+        answers = zip(rows, results, strict=True)
+        return [self.text(self.ranked(result)[: len(row) + 50]) for row, result in answers]
 
     def translate(self, lines, tell, first=1):
         """A translation for each line, in order, "" for a blank one; `first`: the first's number.
@@ -104,8 +105,8 @@ class Model:
         short = [i for i, row in enumerate(rows) if 0 < len(row) < LONG_LINE_TOKENS]
         translations = [""] * len(lines)
         if short:
-            found = self.translated([rows[i] for i in short], self.beam)
-            for i, text in zip(short, found, strict=True):
+            texts = self.translated([rows[i] for i in short], self.beam)
+            for i, text in zip(short, texts, strict=True):
                 translations[i] = text
         for i, row in enumerate(rows):
             if len(row) < LONG_LINE_TOKENS:
