@@ -171,6 +171,8 @@ class Own(nn.Module):
         share = wrong.get("dropout", 0.1)
         self.body = nn.Transformer(d, 4, 2, 2, 64, dropout=share, batch_first=True)
         self.out = nn.Linear(d, vocab)
+        if wrong.get("zero"):  # as some begin, so that nothing is predicted at first
+            nn.init.zeros_(self.out.weight)
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
         def embed(ids):
@@ -201,9 +203,15 @@ def own(rate=1e-3, smoothing=0.0, **wrong) -> examine.Patient:
         adam.zero_grad()
         src, tgt = tat.pad_rows([p.src for p in pairs]), tat.pad_rows([p.tgt for p in pairs])
         extra = wrong["extra"](model) if "extra" in wrong else 0.0
-        loss = extra + nn.functional.cross_entropy(
-            model(src, tgt[:, :-1]).mT, tgt[:, 1:], ignore_index=PAD, label_smoothing=smoothing
-        )
+        each = nn.functional.cross_entropy(
+            model(src, tgt[:, :-1]).mT, tgt[:, 1:], ignore_index=PAD, label_smoothing=smoothing,
+            reduction="none",
+        )  # fmt: skip
+        counts = (tgt[:, 1:] != PAD).sum(1)
+        mean = each.sum() / counts.sum()
+        if wrong.get("by_sentence"):
+            mean = (each.sum(1) / counts).mean()
+        loss = mean + extra
         loss.backward()
         adam.step()
         return loss.item()
@@ -248,7 +256,7 @@ def decay(model: nn.Module) -> Tensor:
 
 
 HEALTHY_OWN = [
-    {}, {"rate": 3e-3}, {"smoothing": 0.1},
+    {}, {"rate": 3e-3}, {"smoothing": 0.1}, {"zero": True}, {"by_sentence": True},
     {"model": OwnWithOut, "layer": OwnDropout(0.0, rate=0.1)},
     {"model": OwnWithOut, "layer": OwnDropout(0.1)},
 ]  # fmt: skip
