@@ -300,7 +300,8 @@ def translate(
     first, empty = 1, []
     with ExitStack() as files:
         if sentence:
-            chunks = [list(map(readable, sentence))]
+            # a line feed ends a line here, too, as in "$(cat FILE)"
+            chunks = [[line for text in sentence for line in readable(text).split("\n")]]
         elif input:
             chunks = decoded_lines(files.enter_context(open_file(input)), input)
         else:
@@ -384,7 +385,10 @@ def evaluate(
     result |= {"search": search.name} | search.engine | scores
     part = "" if held_out is None else f", {held_out:g} of train held out"
     languages = " to ".join(search.languages)
-    lines = [f"{folder}, {languages}; {split}{part}: {count} sentences, {search.name}"]
+    lines = [
+        f"{folder}, {languages}; {split}{part}: {count} sentences, "
+        f"{search.name}, by {search.engine['engine']}"
+    ]
     for name, title in SCORES.items():
         lines.append(f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}")
     lines.append(f"{'length / reference':<28}{result['length']:6.2f}")

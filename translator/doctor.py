@@ -58,6 +58,9 @@ LIKE = {
     "skipped": "gradient", "rate": "heart loss", "overlap": "swap", "variety": "swap",
     "frequency": "swap",
 }  # fmt: skip
+# what a log, its settings or its text explain; then no mistake is looked for
+EXPLAINED = "low rate", "settings", "text"
+FEW_TEXTS = 2000  # pairs of train whose sides are compared
 # as ill in the first update as in the last
 WIRED = "future", "padding", "neighbours", "twice", "modes", "skipped", "diverged"
 EVERY = (
@@ -231,7 +234,31 @@ def of_rate(rows: list[dict], d_model: int) -> list[Symptom]:
     if not rates or 1 / 30 < times < 5:
         return []
     said = f"the rate reached {max(rates):.2g}, {times:.2g} times what plan takes at this width"
-    return [Symptom("rate", "ill", said)]
+    return [Symptom("rate" if times > 1 else "low rate", "ill", said)]
+
+
+def of_settings(settings: Settings) -> list[Symptom]:
+    """Settings that explain why nothing was learned."""
+    shares = {"dropout": settings.dropout, "smoothing": settings.smoothing}
+    return [
+        Symptom("settings", "ill", f"{name} is {share:g}: more than half of what it learns from")
+        for name, share in shares.items() if share > 0.5
+    ]  # fmt: skip
+
+
+def of_text(store: TokenStore | None, translator: Translator) -> list[Symptom]:
+    """Whether the two sides of what it was trained on have slipped, as `plan` sees it."""
+    if not store:
+        return []
+    decode = translator.tokenizer.decode
+    pairs = store.pairs(range(min(len(store), FEW_TEXTS)))
+    stretches = plan.slips([(decode(words(p.src)), decode(words(p.tgt))) for p in pairs])
+    return [
+        Symptom(
+            "text", "ill", f"the sides of train have slipped in pairs {first} to {last}: see plan"
+        )
+        for first, last, _ in stretches[:1]
+    ]
 
 
 def of_translations(
@@ -308,7 +335,8 @@ def resembles(symptoms: list[Symptom]) -> list[Mistake]:
     """
     ill = [one.test for one in symptoms if one.state == "ill" and one.test in SUSPECTS]
     other_text = any(one.state == "ill" for one in symptoms if one.test in MODES)
-    if not ill or (other_text and ill[0] in LEARNING):
+    explained = any(one.state == "ill" for one in symptoms if one.test in EXPLAINED)
+    if not ill or explained or (other_text and ill[0] in LEARNING):
         return []  # it has learned, and something else is asked: as no mistake that we know does
     kinds, shown = SUSPECTS[ill[0]], LIKE.get(ill[0], ill[0])
     well = {one.test for one in symptoms if one.state == "well" and one.test in EVERY}
@@ -351,6 +379,9 @@ def diagnose(
     step = max([row["step"] for row in log], default=0)
     lines = lines_of_train(folder, translator, data, held_out)
     expected = prospect(translator, lines, pairs, settings, step)
+    slipped = of_text(store, translator)
+    if slipped:
+        expected = expected._replace(low=0, high=100)
     longest = max(len(pair.tgt) for pair in pairs) + 10
     patient = patient_of(translator.model, longest, settings.smoothing)
     rows = patient.decode(pairs)
@@ -365,9 +396,11 @@ def diagnose(
         of_run = [one for one in of_run if one.test != "falling"]
     elif expected.share is not None:
         of_run.append(of_updates(expected, step))
-    symptoms = of_run + shown + learning
+    if bleu < 5:  # it may still learn to end
+        shown = [one._replace(state="young") if one.test == "ends" else one for one in shown]
+    symptoms = slipped + of_run + shown + learning
     if any(one.state != "well" for one in symptoms if one.test in LEARNING):
-        symptoms = of_rate(log, settings.d_model) + symptoms
+        symptoms = of_rate(log, settings.d_model) + of_settings(settings) + symptoms
     # what has just begun doesn't read yet, but its wires are there
     if any(one.test == "warmup" for one in symptoms):
         ill = [one for one in symptoms if one.state == "ill" and one.test not in WIRED]
@@ -389,6 +422,9 @@ def verdict(symptoms: list[Symptom]) -> dict[str, Any]:
     suspects, word = resembles(symptoms), "healthy"
     if ill:
         word = "resembles" if suspects else "ill, by none of the mistakes that I know"
+        causes = [one.test for one in symptoms if one.state == "ill" and one.test in EXPLAINED]
+        if causes:
+            word = f"ill, and [{causes[0]}] says why"
         if {one.test for one in symptoms if one.state == "ill"} <= {"overfit"}:
             word = "healthy, but it has learned for too long"
             suspects = []

@@ -142,8 +142,10 @@ def open_engine(
             return Engine(folder, converted, beam, alpha, **options)
     except RuntimeError:  # what a failing disk has left: once more
         shutil.rmtree(converted, ignore_errors=True)
-    with refusing(f"{folder}: CTranslate2 can't load it", RuntimeError):
+    try:
         return Engine(folder, conversion_of(folder), beam, alpha, **options)
+    except RuntimeError as error:
+        raise Unsuited(f"CTranslate2 can't load {folder} on {device} ({error})") from error
 
 
 def conversion_of(folder: Path) -> Path:

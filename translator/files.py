@@ -83,13 +83,15 @@ class Steady:
     """
 
     def __init__(self, stream: Any):
+        lost = None
         try:
             stream.write("")
-        except (AttributeError, ValueError, OSError):
+        except (AttributeError, ValueError, OSError) as error:
+            lost = error if isinstance(error, OSError) else None  # a full disk, not a closed stream
             stream = open(os.devnull, "w")  # noqa: SIM115
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")
-        self.stream, self.lost = stream, None
+        self.stream, self.lost = stream, lost
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)

@@ -389,6 +389,7 @@ WELL = [doctor.Symptom(test, "well", "") for test in doctor.EVERY]
         (["future"], None),  # all that show the future on German numbers show padding as well
         (["swap", "overlap"], "pairs_misaligned"),
         (["rate", "swap", "variety"], "rate_too_high"),
+        (["low rate", "swap", "variety"], None),
         (["evaluation", "overlap"], None),  # it has learned, and something else is asked
         (["translations"], None),
         (["modes", "swap"], None),

@@ -103,10 +103,13 @@ class Model:
         """
         rows = [self.tokens(line) if line.strip() else [] for line in lines]
         short = [i for i, row in enumerate(rows) if 0 < len(row) < LONG_LINE_TOKENS]
+        short.sort(key=lambda i: -len(rows[i]))  # so that batches have sentences of one length
         translations = [""] * len(lines)
-        if short:
-            texts = self.translated([rows[i] for i in short], self.beam)
-            for i, text in zip(short, texts, strict=True):
+        group = 4 * BATCH_SIZE * available_cores()  # between two, Ctrl-C is heard
+        for start in range(0, len(short), group):
+            numbers = short[start : start + group]
+            texts = self.translated([rows[i] for i in numbers], self.beam)
+            for i, text in zip(numbers, texts, strict=True):
                 translations[i] = text
         for i, row in enumerate(rows):
             if len(row) < LONG_LINE_TOKENS:
