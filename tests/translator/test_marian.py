@@ -271,7 +271,7 @@ def test_ctranslate2_translates_alike(pieces, captions, tmp_path, monkeypatch):
 
 
 def write_npz(translator: tat.Translator, out: Path) -> None:
-    """A folder with model.npz and vocab.yml, as Marian writes them, of a model of Marian's parts."""
+    """A folder with model.npz and vocab.yml, as Marian writes them."""
     model, tokenizer, _ = translator
     layer, tie = model.encoder.layers[0], model.settings["tie"]
     pre = not isinstance(layer.sublayer[0], tat.PostNorm)
