@@ -24,13 +24,14 @@
 # > | [Departures of the program](#Departures-of-the-program) | appendix: Where does the program differ from the paper? |
 # >
 # > **Rows.** Every table and chart reads its rows from `benchmarks/results`. A row holds the command that made it,
-# > the commit, the date and the machine: two cores of an AMD EPYC, PyTorch on the CPU, unless it names another. The
-# > rows of `test_sets.jsonl` on the sets of 2017 and 2018 were made on a machine that wasn't recorded, by the command
-# > that they give or one that does the same. In the `wu…` rows, the command says in words what no option can (text in
-# > lower case, TF32; [recipes](recipes/README.md#how-the-rows-wu-wurot-and-lower-en-de-were-made) has commands),
-# > `machine` is where they were scored, and `trained_on` where they were trained. Since commit 834dcee, benchmarks
-# > keep the translations that they score: those of `models/` and of newer rows in `curve`, `plan` and `million`; no
-# > row of a claim was made again since.
+# > the commit (which has the program if `benchmarks/` doesn't), the date and the machine: two cores of an AMD EPYC,
+# > PyTorch on the CPU, unless it names another. The rows of `test_sets.jsonl` on the sets of 2017 and 2018 were made
+# > on a machine that wasn't recorded, by the command that they give or one that does the same. In the `wu…` rows, the
+# > command says in words what no option can (text in lower case, TF32;
+# > [recipes](recipes/README.md#how-the-rows-wu-wurot-and-lower-en-de-were-made) has commands), `machine` is where
+# > they were scored, and `trained_on` where they were trained. Since commit 834dcee, benchmarks keep the translations
+# > that they score: those of `models/` and of newer rows in `curve`, `plan` and `million`; no row of a claim was made
+# > again since.
 # >
 # > **Names of rows.** `base` and `rotary` in `first_stage.jsonl`: `tiny` on the pairs alone, with sinusoids or
 # > rotary positions, as the program had it up to commit bf2ee6d (dropout 0.25). `multi30k-de-en-rotary`, `round-0`,
@@ -567,7 +568,7 @@ def example_wu() -> Any:
 # > and no other text was used. In a second round, models wrote four translations for each source sentence, and the
 # > one closest to the human reference was kept (*sequence-level interpolation*; Kim and Rush, 2016). The cards in
 # > `models/` have all the commands. The table gives BLEU before and after each round, and between a control and its
-# > model, with the 95% interval of the difference for other sentences (`python -m benchmarks bootstrap`).
+# > model, with the 95% interval of the difference for other sentences (`bootstrap.jsonl`).
 
 
 # %%
@@ -747,8 +748,8 @@ def example_differences() -> Chart | None:
 # ## Rotary positions in a long run
 #
 # > We trained the program's earlier recipe on the 29,000 pairs to its end, 38 passes from German to English and 42 from
-# > English to German, with dropout 0.25, with sinusoids and with rotary positions (`python -m benchmarks
-# > first_stage`). The twelve runs shared one NVIDIA H100 and took four to six minutes each. (`--positions
+# > English to German, with dropout 0.25, with sinusoids and with rotary positions (`first_stage.jsonl`). The
+# > twelve runs shared one NVIDIA H100 and took four to six minutes each. (`--positions
 # > rotary`, an option that came later, makes the same model.)
 
 
@@ -1261,17 +1262,16 @@ def example_clinic_confusion() -> Any:
 
 
 # %% [markdown]
-# > **A blind trial.** The tests above were written by people who knew these mistakes, and the bounds were set on
-# > such rows. So we let chance make the mistakes (`python -m benchmarks clinic_blind`): it draws a function of the
-# > document's code between the pairs and the update, and in it a change, such as another operator, a number one
-# > higher, two arguments in the other order or a line left out. What raises an error is no riddle, and what changes
-# > neither a loss nor a weight is no mistake. The rest was examined, and then trained for 500 updates, to see
-# > whether it does harm. Healthy models were drawn as well, with other sizes, norms and dropout. The draws were
-# > made after the bounds, and no bound was changed afterwards. The 30 that change something are 20 different
-# > changes; a change is harmful if the model then writes at least 20 points fewer of the held-out numbers than
-# > without it. All false alarms, 5 of 20 healthy models, come from the two tests of learning by heart, whose 150
-# > updates are too few for some. Without these two there's none, and 11 of the 13 harmful changes are still found
-# > (with them 12).
+# > **A blind trial.** The tests above were written by people who knew these mistakes, and the bounds were set on such
+# > rows. So we let chance make the mistakes (`clinic_blind.jsonl`): it draws a function of the document's code
+# > between the pairs and the update, and in it a change, such as another operator, a number one higher, two arguments
+# > in the other order or a line left out. What raises an error is no riddle, and what changes neither a loss nor a
+# > weight is no mistake. The rest was examined, and then trained for 500 updates, to see whether it does harm.
+# > Healthy models were drawn as well, with other sizes, norms and dropout. The draws were made after the bounds, and
+# > no bound was changed afterwards. The 30 that change something are 20 different changes; a change is harmful if the
+# > model then writes at least 20 points fewer of the held-out numbers than without it. All false alarms, 5 of 20
+# > healthy models, come from the two tests of learning by heart, whose 150 updates are too few for some. Without
+# > these two there's none, and 11 of the 13 harmful changes are still found (with them 12).
 
 
 # %%
@@ -1302,7 +1302,7 @@ def example_clinic_blind() -> Any:
 
 # %% [markdown]
 # > **On real captions.** Some of the same mistakes in the model that the document trains on Multi30k, after 150
-# > updates (`python -m benchmarks clinic_captions`). *Different* counts the different translations of a hundred
+# > updates (`clinic_captions.jsonl`). *Different* counts the different translations of a hundred
 # > sentences, *ill* names the tests that find the mistake, those of a fresh model first. The healthy model has hardly
 # > begun to translate, and passes them all. The model without a causal mask has the best loss of all, and writes
 # > nothing. Without positions in the encoder, so early, BLEU is even higher than the healthy model's; only the wires

@@ -4828,12 +4828,12 @@ def example_encoder_heads() -> Chart:
 # ## Does attention find the right word?
 #
 # > It's often said that cross-attention shows which source word a target word was translated from. To check that, you
-# > have to know the true alignment. So we trained two models on captions from a grammar that knows it, and compared the
-# > weights of each head with the truth (`python -m benchmarks alignment`). Each head gives one *link* per target token,
-# > to the source token with the largest weight (or no link, if that token is `</s>`). The *alignment error rate* is 0
-# > if these links and the true ones are the same, and 1 if they have none in common (Och and Ney, 2003). For
-# > comparison, the cell prints the rates for links drawn at `random`, for the `diagonal`, and for the `best` that's
-# > possible with one link per token. In the charts, lighter is better.
+# > have to know the true alignment. So we trained two models on captions from a grammar that knows it, and compared
+# > the weights of each head with the truth (`benchmarks/alignment.py` at commit 28f8c6a). Each head gives one *link*
+# > per target token, to the source token with the largest weight (or no link, if that token is `</s>`). The
+# > *alignment error rate* is 0 if these links and the true ones are the same, and 1 if they have none in common (Och
+# > and Ney, 2003). For comparison, the cell prints the rates for links drawn at `random`, for the `diagonal`, and for
+# > the `best` that's possible with one link per token. In the charts, lighter is better.
 
 
 # %%

@@ -18,10 +18,9 @@ from translator.files import Refused, Steady
 from translator.processes import use_device
 
 NAMES = (
-    "accelerator", "alignment", "best", "bootstrap", "clinic", "clinic_blind", "clinic_captions",
-    "closest", "compare", "confidence", "curve", "decoding_speed", "doctor", "first_stage", "layers",
-    "learning", "million", "miniature", "one_screen", "peers", "plan", "quality", "resample",
-    "samples", "scale", "test_sets", "time_to_quality", "tuning",
+    "accelerator", "best", "clinic", "closest", "compare", "confidence", "curve", "decoding_speed",
+    "doctor", "million", "miniature", "one_screen", "peers", "plan", "quality", "resample", "scale",
+    "test_sets", "time_to_quality",
 )  # fmt: skip
 HELP = (
     "Measure something, and append rows to benchmarks/results/NAME.jsonl. "

@@ -31,13 +31,13 @@ NAMES = (*CONTROLS, *CATALOGUE)
 
 
 @contextlib.contextmanager
-def patient_of(name: str, settings: Config = HEALTHY) -> Iterator[Config]:
+def patient_of(name: str) -> Iterator[Config]:
     """The document with a mistake, or as it is; gives the settings."""
     if name in CONTROLS:
-        yield Config(**(vars(settings) | CONTROLS[name]))
+        yield Config(**(vars(HEALTHY) | CONTROLS[name]))
     else:
         with made(name):
-            yield settings_with(name, settings)
+            yield settings_with(name)
 
 
 def numbers_of(seed: int) -> tuple[list[int], list[int]]:

@@ -18,7 +18,6 @@ class Work(NamedTuple):
     lines: list[str]
     model: Path
     export: Path  # the same model, as `export` writes it for CTranslate2
-    marian: Path  # and for Marian, if it's one of Marian's
     threads: int
 
 

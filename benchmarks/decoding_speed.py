@@ -1,10 +1,8 @@
-"""Translation beside CTranslate2, and beside Marian."""
+"""Translation beside CTranslate2."""
 
 import functools
-import importlib.util
 import statistics
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -14,8 +12,7 @@ from benchmarks.shared import CPU, RESULTS, Data, Rounds, Rows, Sentences, in_ne
 from translator.__main__ import Model
 from translator.engine import open_search
 from translator.export import write_ctranslate2
-from translator.files import Refused, model_folder, nobody, read_json
-from translator.marian import write_npz
+from translator.files import model_folder, nobody, read_json
 from translator.model_folder import read_translator
 from translator.sources import load_pairs
 
@@ -32,32 +29,11 @@ def ctranslate2(kind: str, work: Work) -> dict[str, float]:
     return {task: max(way[task] for way in ways) for task in ways[0]}
 
 
-def marian(work: Work) -> dict[str, float]:
-    """Marian's own, with a batch for each thread; it reads and writes the tokens of the model."""
-    from pymarian import Translator
-
-    tokenizer, (language, _) = read_translator(work.model, CPU)[1:]
-    model, vocabulary = (str(work.marian / name) for name in ("model.npz", "vocab.yml"))
-    options = {"models": model, "vocabs": [vocabulary] * 2, "mini_batch": BATCH}
-    options |= {"maxi_batch": len(work.lines), "maxi_batch_sort": "src", "workspace": 500}
-    options |= {"normalize": ALPHA, "cpu_threads": work.threads}
-    options |= {"max_length_factor": 3, "quiet": True}
-    programs = {beam: Translator(**options, beam_size=beam) for beam in (1, BEAM)}
-
-    def translate(beam: int) -> list[str]:
-        ids = [tokenizer.encode(line, language) for line in work.lines]
-        found = programs[beam].translate([" ".join(tokenizer.tokens(row)) for row in ids])
-        return [line.replace(" ", "").replace("▁", " ").strip() for line in found]
-
-    return speed(work, translate)
-
-
 SIDES = {
     "this": functools.partial(in_new_process, this_program, "ctranslate2"),
     "PyTorch": functools.partial(in_new_process, this_program, "pytorch"),
     "CTranslate2": functools.partial(ctranslate2, "float32"),
     "CTranslate2 int8": functools.partial(ctranslate2, "int8"),
-    "Marian itself": functools.partial(in_new_process, marian),
 }
 
 
@@ -65,24 +41,22 @@ def benchmark(
     *, model: Model = None, data: Data = "multi30k", split: str = "test_2016_flickr",
     sentences: Sentences = None, rounds: Rounds = 5, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Sentences per second of translation: this program beside CTranslate2,
-    and beside Marian if it trained the model.
+    """Sentences per second of translation: this program beside CTranslate2.
 
     The task `split` is the sentences of a split, greedy, 64 at a time, each to its own end, but at
     most 50 tokens longer than its source; `beam` the same with beams of five and the length penalty
     0.6 (CTranslate2's has another form).
 
     `this` is the program as it translates by default, `PyTorch` with `--engine pytorch`. All have
-    the same weights, those that `export` writes, and the same number of threads. Marian gives each
-    thread a batch. CTranslate2 is measured in that way and with all threads on one batch; the
-    faster way counts. It runs the weights as they are and in int8. Marian
-    needs a model that `import` made of its own file, and the package `pymarian`.
+    the same weights, those that `export` writes, and the same number of threads. CTranslate2 is
+    measured with a batch for each thread and with all threads on one batch; the faster way counts.
+    It runs the weights as they are and in int8.
 
     Every side runs in a process of its own, so that no library's threads disturb another's, and
     translates once before, to warm up. The sides take turns round by round. (Until commit 3d8b0c6
-    `this` was PyTorch, in processes of one thread. Rows up to commit
-    ad32212 have more: the 2022 edition's loop, Hugging Face with random weights and exactly fifteen
-    `steps`; and `this` is with a compiled step.)
+    `this` was PyTorch, in processes of one thread. The row of the preset `Marian's` has Marian
+    itself beside it. Rows up to commit ad32212 have more: the 2022 edition's loop, Hugging Face
+    with random weights and exactly fifteen `steps`; and `this` is with a compiled step.)
 
     Args:
         split: the name of the split
@@ -90,20 +64,14 @@ def benchmark(
     folder = model_folder(model)
     lines = [source for source, _ in load_pairs(data, split)][:sentences]
     with tempfile.TemporaryDirectory() as parent:
-        others = Path(parent, "model"), Path(parent, "marian")
-        work = Work(lines, folder, *others, torch.get_num_threads())
-        translator = read_translator(folder, CPU)
-        write_ctranslate2(translator, work.export)
-        if importlib.util.find_spec("pymarian"):
-            with suppress(Refused):  # of a model that isn't one of Marian's own
-                write_npz(translator, work.marian)
-        sides = [who for who in SIDES if who != "Marian itself" or work.marian.exists()]
-        found = [{who: SIDES[who](work) for who in sides} for _ in range(rounds)]
+        work = Work(lines, folder, Path(parent, "model"), torch.get_num_threads())
+        write_ctranslate2(read_translator(folder, CPU), work.export)
+        found = [{who: SIDES[who](work) for who in SIDES} for _ in range(rounds)]
     row = {"data": portable(data), "split": split, "rounds": rounds}
     preset = read_json(folder / "config.json").get("preset", "Marian's")
     row |= {"preset": preset, "batch": BATCH, "beam": BEAM, "sentences_per_second": {}, "ratio": {}}
     for task in ("split", "beam"):
-        speeds = {who: [turn[who][task] for turn in found] for who in sides}
+        speeds = {who: [turn[who][task] for turn in found] for who in SIDES}
         figures = {who: round(statistics.median(turns), 1) for who, turns in speeds.items()}
         ratios = {who: round(figures["this"] / figures[who], 2) for who in list(figures)[1:]}
         row["sentences_per_second"][task], row["ratio"][task] = figures, ratios

@@ -91,14 +91,13 @@ def run_folder(runs: Path, benchmark: str, title: str) -> Path:
 
 
 def tuned(optimizer: str, norm: str, rows: Rows) -> dict[str, Any]:
-    """The rate and the warmup with the lowest validation loss among the saved rows of `tuning`.
+    """The rate and the warmup with the lowest validation loss among the rows of `tuning.jsonl`.
 
     Only rows of Multi30k and of EPOCHS passes count; Refused without a row.
     """
     found = rows.saved({"recipe": f"{optimizer} {norm}", "data": "multi30k", "epochs": EPOCHS})
     if not found:
-        missing = f"{rows.out} has no row for {optimizer} {norm}"
-        raise Refused(f"{missing}; the benchmark `tuning` makes them")
+        raise Refused(f"{rows.out} has no row for {optimizer} {norm}")
     best = min(found, key=lambda row: row["val_loss"])
     return {"factor": best["factor"], "warmup": best["warmup"]}
 
@@ -110,12 +109,11 @@ def settings_of(variant: Variant, seed: int, tuning: Rows) -> Settings:
 
 
 def train(
-    folder: Path, data: str, name: str, settings: Settings, limits: Limits,
-    languages: tuple[str, str] = ("de", "en"),
+    folder: Path, data: str, name: str, settings: Settings, limits: Limits
 ) -> tat.Translator:  # fmt: skip
     """A variant's averaged weights, trained as the program trains its own, or of a finished run."""
     about = {"preset": f"tiny, {name}", "data": data, "held_out": None, "start_from": None}
-    about |= dict(zip(("src", "tgt"), languages, strict=True))
+    about |= {"src": "de", "tgt": "en"}
     run = Run(folder, settings, about)
     with run.alone():
         run.prepare(None)
@@ -124,7 +122,7 @@ def train(
         trainer = ParallelTrainer(model, settings, choose_device())
         run.restore(trainer)
         fit(run, trainer, limits)
-    return tat.Translator(trainer.averaged.eval(), run.tokenizer, languages)
+    return tat.Translator(trainer.averaged.eval(), run.tokenizer, ("de", "en"))
 
 
 def scores(translator: tat.Translator, data: str, keep: Keep | None = None) -> dict[str, Any]:
@@ -154,7 +152,7 @@ def benchmark(
     """Train variants of the preset `tiny` that each differ in one thing,
     without dropout and with a rate that was tuned.
 
-    The rates are those of the rows of `tuning`, one for each optimiser and norm. For one seed,
+    The rates are those of `tuning.jsonl`, one for each optimiser and norm. For one seed, the
     vocabulary and order of the batches are the same for all variants but `words`. Seeds are trained
     one after the other, each with all variants. The command can be stopped and given again: an
     interrupted run continues, and a row that is saved is not trained again.

@@ -9,7 +9,6 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 
-from benchmarks.bootstrap import interval
 from benchmarks.shared import RESULTS, Data, Rows, portable
 from translator.files import Refused, refusing
 from translator.settings import Count
@@ -21,6 +20,12 @@ MEASURES = {  # the metric, and what counts of its score
     "without length": (BLEU, lambda found: found.score / (found.bp or 1)),
     "chrf": (CHRF, lambda found: found.score),
 }
+
+
+def interval(scores: np.ndarray) -> list[float]:
+    """The lowest and highest of the middle 95% of resampled scores, cut off as sacreBLEU does."""
+    ordered, cut = np.sort(scores), len(scores) // 40
+    return [round(float(ordered[i]), 2) for i in (cut, len(scores) - 1 - cut)]
 
 
 def seeds_error(sides: list[np.ndarray]) -> tuple[float, float]:

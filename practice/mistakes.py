@@ -98,9 +98,9 @@ def made(name: str) -> Iterator[Mistake]:
         yield found
 
 
-def settings_with(name: str, settings: Config = HEALTHY) -> Config:
+def settings_with(name: str) -> Config:
     """The settings of a model that has this mistake."""
-    return Config(**(vars(settings) | CATALOGUE[name].settings))
+    return Config(**(vars(HEALTHY) | CATALOGUE[name].settings))
 
 
 # --- What the document has only inside its examples ---

@@ -497,32 +497,25 @@ def explain(sentence: str, *, out: File, model: Model = None) -> None:
 
 
 def export(
-    *, out: Out, to: Literal["ctranslate2", "half", "marian"] = "ctranslate2", model: Model = None,
+    *, out: Out, to: Literal["ctranslate2", "half"] = "ctranslate2", model: Model = None,
     quantization: str | None = None,
 ) -> None:  # fmt: skip
     """Convert a model for another program, or to half its size.
 
     Args:
-        to: ctranslate2; half: a model for this program with weights in float16; or `marian`: that
-            program's file, for models from there
+        to: ctranslate2; or half: a model for this program with weights in float16
         quantization: for ctranslate2: int8, float16, ...; by default float32
     """
     from translator import export as converter
-    from translator.marian import write_npz
     from translator.model_folder import read_translator, write_model
     from translator.processes import use_device
 
     use_device()
     folder = model_folder(model)
     translator = read_translator(folder)
-    if to != "ctranslate2" and quantization:
-        kind = "float16" if to == "half" else "float32"
-        raise Refused(f"--quantization is for ctranslate2; {to} is always {kind}")
-    if to == "marian":
-        write_npz(translator, out)
-        print(f"{out}: model.npz and vocab.yml, for tokens")
-        return
     if to == "half":
+        if quantization:
+            raise Refused("--quantization is for ctranslate2; half is always float16")
         halves = {name: p.half() for name, p in translator.model.named_parameters()}
         write_model(out, folder, halves)
         print(f"{out}: float16")

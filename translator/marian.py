@@ -1,8 +1,8 @@
 """Models that Marian trained, such as those of OPUS-MT.
 
-The hub's folders and Marian's own files can be opened, and the latter written. `since_2017`
-explains the parts in which these models differ from the paper's, and the names of the arrays. What
-a file holds is read as numbers and text; nothing in it is ever executed.
+The hub's folders and Marian's own files can be opened. `since_2017` explains the parts in which
+these models differ from the paper's, and the names of the arrays. What a file holds is read as
+numbers and text; nothing in it is ever executed.
 """
 
 import itertools
@@ -20,10 +20,9 @@ import torch
 from torch import Tensor, nn
 
 import since_2017 as since
-from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, PostNorm, Translator
+from the_annotated_transformer import BOS, PAD, SPECIALS, UNK, Translator
 from translator import files
 from translator.corpus import HIDDEN, SidedTokenizer, tokenizer_text
-from translator.export import check_marian
 from translator.files import (
     MODEL_FILES,
     Refused,
@@ -418,7 +417,7 @@ def languages_of(folder: Path, source: str, src: str | None, tgt: str | None) ->
     return str(found[0]), str(found[1])
 
 
-# --- There and back ---
+# --- Models ---
 def read_marian(
     source: str, src: str | None = None, tgt: str | None = None
 ) -> tuple[Translator, Settings, dict]:  # fmt: skip
@@ -456,56 +455,3 @@ def import_marian(
         write_tensors(out / "model.safetensors", dict(translator.model.named_parameters()))
         files.write_sums(out, MODEL_FILES)
     return translator
-
-
-def write_npz(translator: Translator, out: Path) -> None:
-    """Write the folder `out` with model.npz and vocab.yml, which Marian translates tokens with.
-
-    Raises Refused for an architecture that Marian does not have, FileExistsError if `out` exists.
-    """
-    model, tokenizer, _ = translator
-    layers = [*model.encoder.layers, *model.decoder.layers]
-    positions = model.src_embed.positions
-    last = model.settings["d_model"] // 2 - 1
-    if not isinstance(positions, since.SplitPositions) or positions.last != last:
-        waves = "Marian has other waves for positions than this model"
-        raise Refused(f"{waves}; only what came from its files can go back")
-    check_marian(model)
-    if model.tgt_embed.embeddings.table.weight[BOS].any():
-        learned = "the start token has learned a vector in training"
-        raise Refused(f"{learned}, and Marian begins with zeros")
-    pre = not isinstance(layers[0].sublayer[0], PostNorm)
-    swish = isinstance(layers[0].feed_forward, since.SwishFeedForward)
-    tied = model.settings["tie"]
-    order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD]  # Marian begins with these two
-    apart = ["encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"]
-    names = {"all": ["Wemb"], "target": apart[:2], "none": apart}[tied]
-    src, tgt = model.src_embed.embeddings, model.tgt_embed.embeddings
-    tables = src.table, tgt.table, model.generator.proj  # of which the tied ones have no name
-    arrays = {name: table.weight[order] for name, table in zip(names, tables, strict=False)}
-    arrays["decoder_ff_logit_out_b"] = model.generator.proj.bias[order].unsqueeze(0)
-    for name, parameter in model.named_parameters():
-        if ".layers." in name or re.match(r"(en|de)coder\.norm", name):
-            vector = parameter.dim() == 1
-            arrays[marian_name(name, pre)] = parameter.unsqueeze(0) if vector else parameter.T
-    options = {
-        "type": "transformer", "dim-emb": model.settings["d_model"],
-        "dim-vocabs": f"[{len(order)}, {len(order)}]", "enc-depth": len(model.encoder.layers),
-        "dec-depth": len(model.decoder.layers), "transformer-heads": layers[0].self_attn.h,
-        "transformer-dim-ffn": layers[0].feed_forward.W_1.out_features,
-        "transformer-ffn-activation": "swish" if swish else "relu",
-        "transformer-preprocess": '"n"' if pre else '""',
-        "transformer-postprocess": '"da"' if pre else '"dan"',
-        "transformer-postprocess-top": '"n"' if pre else '""',
-        "tied-embeddings-all": str(tied == "all").lower(),
-        "tied-embeddings": str(tied == "target").lower(),
-        "version": '"v1.12.0"', **USUAL,
-    }  # fmt: skip
-    text = "".join(f"{name}: {value}\n" for name, value in options.items()) + "\0"
-    numbers = {name: array.detach().float().contiguous().numpy() for name, array in arrays.items()}
-    numbers["special:model.yml"] = np.frombuffer(text.encode(), np.int8)
-    with new_folder(out):
-        np.savez(out / "model.npz", **numbers)
-        tokens = (json.dumps(token, ensure_ascii=False) for token in tokenizer.tokens(order))
-        text = "".join(f"{token}: {i}\n" for i, token in enumerate(tokens))
-        (out / "vocab.yml").write_text(text, encoding="utf-8")

@@ -15,18 +15,9 @@ from torch import nn
 import lab_notebook
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
-from benchmarks import (
-    beside,
-    million,
-    peers,
-    quality,
-    resample,
-    samples,
-    test_sets,
-    time_to_quality,
-)
+from benchmarks import beside, million, peers, quality, resample, test_sets, time_to_quality
 from benchmarks.shared import Rows
-from tests.helpers import ROOT, beam_ids, caption_files, decided, exhaustive_search
+from tests.helpers import ROOT, beam_ids, caption_files, exhaustive_search
 from translator.__main__ import export, main, train
 from translator.run import read_log
 from translator.settings import Settings, make_settings
@@ -46,28 +37,18 @@ def test_the_door_lists_every_benchmark(capsys):
         assert ("--out" in shown) == (name != "closest") and f"benchmarks {name}" in shown
 
 
-# these models do not exist, so nothing else is read before
-BOOTSTRAP = "bootstrap model other"
-ONLY = "only val and test_2016_flickr"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("layer", 'Unknown command "layer". Did you mean "layers"?'),
-        ("layers --wdth 8", "Unknown option: --wdth. Did you mean --width?"),
-        ("layers --width 9", "--width must be a multiple of 8, but it is 9"),
-        ("layers --rounds 0", "--rounds"),
+        ("scales", 'Unknown command "scales". Did you mean "scale"?'),
+        ("scale --pars 8", "Unknown option: --pars. Did you mean --pairs?"),
+        ("decoding_speed --rounds 0", "--rounds"),
         ("quality --data captions", "model is missing"),
         ("peers --data captions --N 1 --d-model 10 --h 3", "10"),
         ("closest README.md --out rows.jsonl", "--out"),
-        ("layers --out .", "--out . cannot be written"),
-        ("layers --out README.md", "--out README.md holds something else than rows"),
+        ("scale --out .", "--out . cannot be written"),
+        ("scale --out README.md", "--out README.md holds something else than rows"),
         ("compare models", "models is no checkout"),
-        (f"{BOOTSTRAP} --data multi30k --split test_2017_flickr", ONLY),
-        (f"{BOOTSTRAP} --data multi30k --split test_2018_flickr", ONLY),
-        (f"{BOOTSTRAP} --data multi30k --split train", ONLY),
-        (f"{BOOTSTRAP} --data . --split test_2017_mscoco", ONLY),
     ],
 )
 def test_a_wrong_command_is_one_line(arguments, message, capsys, monkeypatch):
@@ -248,7 +229,7 @@ def test_the_closest_translation_is_chosen_line_by_line(tmp_path, capsys, monkey
     status, failed = chosen("reference", "one")
     assert status == 2 and "pip install sacrebleu" in failed.err
     monkeypatch.setenv("ANNOTATED_DEVICE", "gpu")
-    assert door.main(["layers"]) == 2
+    assert door.main(["scale"]) == 2
     assert "ANNOTATED_DEVICE=gpu cannot be used here" in capsys.readouterr().err
 
 
@@ -417,24 +398,6 @@ def test_a_peer_drops_out_where_the_paper_does():
     # two layers of each stack
     expected = 2 * ["dropout1", "dropout2"] + 2 * ["dropout1", "dropout2", "dropout3"]
     assert sorted(name.rpartition(".")[2] for name in active) == sorted(["dropout", *expected])
-
-
-def test_samples_are_those_of_the_weights_that_were_kept(rows_of, few_phrases, tmp_path):
-    """In the order of the updates; the last entry is the shipped model."""
-    tokenizer = tat.learn_bpe(tat.load_split("train"), tat.LIVE.bpe)
-    (tmp_path / "learning").mkdir()
-    expected = []
-    for updates in (9, 120):
-        model = decided(tat.LIVE.make_model(len(tokenizer))).eval()
-        file = tmp_path / "learning" / f"{updates:05}.pt"
-        torch.save({"weights": dict(model.named_parameters())}, file)
-        expected.append(tat.translate_lines(tat.Translator(model, tokenizer), samples.SENTENCES))
-    (tmp_path / "learning" / "00120 2.pt").touch()  # a copy
-    (row,) = rows_of(f"samples --runs {tmp_path}")
-    steps = [stage.get("updates", stage.get("model")) for stage in row["stages"]]
-    assert steps == [9, 120, "multi30k-de-en"]
-    assert [stage["translations"] for stage in row["stages"][:2]] == expected
-    assert expected[0] != expected[1]
 
 
 def test_a_penalty_by_length_finds_the_best_mean(monkeypatch):

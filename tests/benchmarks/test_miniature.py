@@ -1,4 +1,4 @@
-"""The miniature's benchmarks: the tuning of its rates, and variants trained like the preset."""
+"""The miniature: rates from saved rows, and variants trained like the preset."""
 
 import json
 
@@ -7,7 +7,7 @@ import torch
 
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
-from benchmarks import accelerator, first_stage, million, miniature, tuning
+from benchmarks import accelerator, million, miniature
 from benchmarks.shared import Rows
 from tests.helpers import SOAK, caption_files
 from translator.__main__ import train
@@ -86,23 +86,19 @@ def test_a_layer_of_one_stack_computes_as_much():
     assert both / 2 == matrices(one.decoder.layers)
 
 
-def test_the_rate_is_tuned_first_and_then_the_warmup(rows_of, folders, tmp_path, monkeypatch):
-    """Catches a warmup tried with another rate than the best, and a saved recipe trained again."""
-    monkeypatch.setattr(tuning, "COMMON", SMALLEST)
-    monkeypatch.setattr(tuning, "GRIDS", {"adam post": ((0.01, 2.0), (4, 2))})
-    for _ in range(2):
-        rows = rows_of(f"tuning {folders} --epochs 1 --only", "adam post")
-    assert [(row["factor"], row["warmup"]) for row in rows] == [(0.01, 4), (2.0, 4), (2.0, 2)]
-    kinds = {(row["settings"]["norm"], row["settings"]["optimizer"]) for row in rows}
-    assert kinds == {("post", "adam")}
-    best = min(rows, key=lambda row: row["val_loss"])
-    there = {"data": "multi30k", "epochs": miniature.EPOCHS}
-    other = rows[0] | {"val_loss": 0.0}  # a lower loss on these few captions does not count
+def test_the_rate_and_the_warmup_are_those_of_the_lowest_loss(tmp_path):
+    """Catches a row of another recipe or of other text, and a recipe without rows."""
+    tried = {"recipe": "adam post", "data": "multi30k", "epochs": miniature.EPOCHS}
+    rows = [
+        tried | {"factor": 0.5, "warmup": 4, "val_loss": 3.0},
+        tried | {"factor": 2.0, "warmup": 2, "val_loss": 2.0},
+        tried | {"factor": 9.0, "warmup": 9, "val_loss": 0.0, "data": "captions"},
+        tried | {"factor": 8.0, "warmup": 8, "val_loss": 0.0, "epochs": 1},
+        tried | {"factor": 7.0, "warmup": 7, "val_loss": 0.0, "recipe": "adam pre"},
+    ]
     saved = Rows(tmp_path / "saved.jsonl")
-    kept = [other, *(row | there for row in rows)]
-    saved.out.write_text("".join(json.dumps(row) + "\n" for row in kept))
-    expected = {"factor": best["factor"], "warmup": best["warmup"]}
-    assert miniature.tuned("adam", "post", saved) == expected
+    saved.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert miniature.tuned("adam", "post", saved) == {"factor": 2.0, "warmup": 2}
     with pytest.raises(Refused, match="no row for muon pre"):
         miniature.tuned("muon", "pre", saved)
 
@@ -126,39 +122,6 @@ def test_the_recipes_of_a_million_tokens_go_from_the_paper_to_the_preset(
         assert million.RECIPES[row["recipe"]].items() <= row["settings"].items()
         assert row["step"] == 2
         assert len(row["samples"]) == len(million.SENTENCES) and row["translations"]
-
-
-@slow
-def test_the_first_stage_is_the_shipped_recipe_with_other_positions(
-    rows_of, folders, tmp_path, monkeypatch
-):
-    """Catches a direction not taken, a variant without its change, and scores of the wrong split.
-
-    And a row made twice.
-    """
-    monkeypatch.setattr(first_stage, "STEPS", {"de-en": 2, "en-de": 3})
-    monkeypatch.setattr(first_stage, "SPLITS", ("val", "train"))
-
-    def smallest(preset, words, changes):
-        return make_settings(preset, words, SMALLEST | changes)
-
-    monkeypatch.setattr(first_stage, "make_settings", smallest)
-    for _ in range(2):
-        found = rows_of(f"first_stage {folders} --seeds 1")
-    rows = {(row["variant"], row["direction"]): row for row in found}
-    assert len(found) == len(rows) == 4
-    for (name, direction), row in rows.items():
-        assert row["settings"]["positions"] == {"base": "sinusoidal", "rotary": "rotary"}[name]
-        known = (row["step"], row["seed"], row["settings"]["dropout"])
-        assert known == (first_stage.STEPS[direction], 1, 0.25)
-        for split in ("val", "train"):
-            greedy, beam = row[split]["greedy"], row[split]["beam"]
-            assert greedy["search"] == "greedy" and greedy["split"] == split
-            assert beam["search"].startswith(f"beam {tat.BEAM}") and beam["split"] == split
-    assert len({row["val_loss"] for row in rows.values()}) == 4
-    monkeypatch.setattr(first_stage, "SPLITS", ("val", "test_2016_flickr"))
-    rows_of(f"first_stage {folders} --seeds 2", status=2)
-    assert not [*tmp_path.rglob("*seed-2*")]
 
 
 def test_an_accelerator_trains_in_each_way(monkeypatch, capsys):

@@ -999,7 +999,6 @@ OTHERS = {  # other commands
     "export --model {run} --out {tmp}/r --quantization int3": "int3",
     "export --model {run} --out {tmp}/r --to fax": "fax",
     "export --model {run} --out {tmp}/r --to half --quantization int8": "always float16",
-    "export --model {run} --out {tmp}/r --to marian": "other waves",
     "average {run} --last 0 --out {tmp}/r": 'Invalid value "0" for --last. Must be >= 1.',
     "average {run} --last 9 --out {tmp}/r": "--last asks for 9 checkpoints, but",
     "average {run} --last 2 --out {run}": "exists already",

@@ -16,7 +16,14 @@ import yaml
 import the_annotated_transformer as tat
 from tests.helpers import refused
 from translator.__main__ import main
-from translator.captions import CAPTION_SPLITS, CORPUS, captions
+from translator.captions import (
+    CAPTION_SPLITS,
+    CORPUS,
+    Caption,
+    captions,
+    token_links,
+    words_of_pieces,
+)
 from translator.corpus import encode_pairs, write_store
 from translator.files import Refused
 from translator.run import Run
@@ -347,3 +354,35 @@ def test_pairs_without_text_on_one_side_are_counted_aloud(capsys, tmp_path):
     assert main(["evaluate", "--data", str(tmp_path), "--split", "val", "--beam", "1"]) == 0
     captured = capsys.readouterr()
     assert f"pairs of val {said}" in captured.err and "val: 2 sentences" in captured.out
+
+
+def test_pieces_inherit_the_links_of_their_words():
+    words = [(0, 0), (0, 1), (1, 2), (3, 4), (2, 5), (4, 6)]
+    caption = Caption("Am Strand liest er.", "On the beach, he reads.", words)
+    source = ["▁A", "m", "▁Strand", "▁", "lie", "st", "▁er", "."]
+    target = ["▁On", "▁the", "▁beach", ",", "▁he", "▁reads", "."]
+    assert words_of_pieces(source, caption.de) == [0, 0, 1, 2, 2, 2, 3, 4]
+    # the comma has none
+    links = {(0, 0), (1, 0), (0, 1), (1, 1), (2, 2), (6, 4), (3, 5), (4, 5), (5, 5), (7, 6)}
+    assert token_links(caption, source, target) == links
+    with pytest.raises(ValueError, match="not the pieces of"):
+        words_of_pieces(["▁Am", "<unk>"], "Am Strand")
+
+
+def test_pieces_of_real_captions_lie_within_their_words():
+    """Compares with the characters that the tokenizer itself gives for each piece."""
+    texts = [(caption.de, caption.en) for caption in captions(300)]
+    vocabulary = tat.learn_bpe(texts, 100).vocabulary  # so few merges that words split into pieces
+    for caption in captions(50):
+        text, encoding = caption.de, vocabulary.encode(caption.de)
+        words, ends = text.replace(",", " ,").replace(".", " .").split(), []
+        for word in words:
+            ends.append(text.index(word, ends[-1] if ends else 0) + len(word))
+        stops = [stop for _, stop in encoding.offsets]
+        expected = [next(i for i, end in enumerate(ends) if stop <= end) for stop in stops]
+        # these belong to the next word
+        spaces = [i for i, piece in enumerate(encoding.tokens) if piece == "▁"]
+        for i in spaces:
+            expected[i] = expected[i + 1]
+        assert words_of_pieces(encoding.tokens, text) == expected
+        assert len(encoding.tokens) > len(words) and max(i for i, _ in caption.links) < len(words)
