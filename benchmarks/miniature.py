@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -117,8 +118,9 @@ def train(
     run = Run(folder, settings, about)
     with run.alone():
         run.prepare(None)
+        run.model = partial(VARIANTS[name].make, settings, len(run.tokenizer))  # not by settings
         torch.manual_seed(settings.seed)
-        model = since.with_fast_dropout(VARIANTS[name].make(settings, len(run.tokenizer)))
+        model = since.with_fast_dropout(run.model())
         trainer = ParallelTrainer(model, settings, choose_device())
         run.restore(trainer)
         fit(run, trainer, limits)

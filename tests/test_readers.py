@@ -109,11 +109,20 @@ def test_the_readme_compares_in_few_words_what_rows_hold():
         chrf.append(sum(r[splits[0]]["beam"]["chrf"] for r in stages) / 3)
     said = "chrF these four models have {:.1f}, {:.1f}, {:.1f} and {:.1f}."
     assert said.format(*chrf) in compared
-    tiny = [row for row in rows("decoding_speed") if row["preset"] == "tiny"][-1]
-    tiny = tiny["sentences_per_second"]
-    ahead = [f"{tiny[task]['CTranslate2'] / tiny[task]['this']:.1f}" for task in ("split", "beam")]
-    said = f"CTranslate2 is {ahead[0]} times as fast as this edition with greedy decoding, "
-    assert f"{said}and {ahead[1]} times as fast with five" in compared
+    engines = [row for row in rows("engines") if row["split"] == splits[0] and "5" in row["search"]]
+    program = " ".join((ROOT / "translator" / "README.md").read_text("utf-8").split())
+    kinds = (("int8_float32", "have {}, {} and {} BLEU"), ("float32", "and {}, {} and {} without"))
+    for kind, said in kinds:
+        scores = [
+            row["bleu"] for row in engines if (row["type"], row["engine"]) == (kind, "ctranslate2")
+        ]
+        assert said.format(*(f"{score:.1f}" for score in scores)) in program
+    greedy = [
+        row for row in rows("engines") if row["search"] == "greedy" and row["type"] == "float32"
+    ]
+    assert (
+        len({(row["model"], row["split"], row["bleu"]) for row in greedy}) == len(greedy) / 2 == 6
+    )
     behind, rotary = (f"{41.02 - means['en-de', kind]:.1f}" for kind in ("base", "rotary"))
     said = f"we are {behind} BLEU *behind* a published model of these dimensions"
     assert f"{said}, {rotary} with rotary" in compared

@@ -105,7 +105,7 @@ class Model:
         short = [i for i, row in enumerate(rows) if 0 < len(row) < LONG_LINE_TOKENS]
         short.sort(key=lambda i: -len(rows[i]))  # so that batches have sentences of one length
         translations = [""] * len(lines)
-        group = 4 * BATCH_SIZE * available_cores()  # between two, Ctrl-C is heard
+        group = 2 * BATCH_SIZE * available_cores()  # between two, Ctrl-C is heard
         for start in range(0, len(short), group):
             numbers = short[start : start + group]
             texts = self.translated([rows[i] for i in numbers], self.beam)
