@@ -1065,17 +1065,17 @@ def test_a_prediction_is_checked_and_counted(browser, committed_page):
     assert answer.get_attribute("open") is not None and wrong.text_content() == "✗"
     assert first.locator("button").nth(right - 1).text_content() == "✓" and wrong.is_disabled()
     assert "0" in first.locator("xpath=following-sibling::small").text_content()
-    tab.reload()  # it's remembered, and isn't counted again
-    assert wrong.text_content() == "✗" and answer.get_attribute("open") is not None
-    assert waiting.nth(1).get_attribute("open") is None
-    tab.wait_for_function("document.querySelector('.awaiting').open")
-    assert first.locator("xpath=following-sibling::small").text_content() == "0 of 1 guesses right"
-    tab.goto(committed_page("since_2017").as_uri())  # which has no live figure
 
     def kept() -> bool:  # Chromium may give a new page at once what was kept a moment before
         tab.reload()
         return tab.evaluate("localStorage.length > 0")
 
+    wait_for("the guess, which isn't counted again", kept, 20)
+    assert wrong.text_content() == "✗" and answer.get_attribute("open") is not None
+    assert waiting.nth(1).get_attribute("open") is None
+    tab.wait_for_function("document.querySelector('.awaiting').open")
+    assert first.locator("xpath=following-sibling::small").text_content() == "0 of 1 guesses right"
+    tab.goto(committed_page("since_2017").as_uri())  # which has no live figure
     wait_for("the guess of the other page", kept, 20)
     table = tab.locator(".awaiting table")
     assert table.count() == 1 and not table.is_visible()
