@@ -279,6 +279,18 @@ def test_a_model_of_someone_else_is_examined_by_its_functions(wrong, test):
     assert list(found)[:1] == ([test] if test else [])
 
 
+@pytest.mark.parametrize(("beyond", "ill"), [([tat.EOS], False), ([], True), ([tat.EOS, 7], True)])
+def test_whether_translations_end_is_asked(beyond, ill):
+    """Catches a loss without the end, a limit of two tokens, and a decoder that goes on behind it."""
+
+    def decode(pairs: list[Pair]) -> list[list[int]]:
+        return [[*p.tgt[1:-1], *beyond] for p in pairs]
+
+    patient = examine.Patient(lambda pairs: None, decode=decode)
+    findings = examine.examine(lambda: patient, list(FEW), exams=["translations"])
+    assert next(finding for finding in findings if finding.test == "ends").ill is ill
+
+
 def test_a_loss_smoothed_as_pytorch_does_is_recomputed():
     """Padding and the right token have a share there, which they don't have in the document."""
     torch.manual_seed(0)

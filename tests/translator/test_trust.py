@@ -378,6 +378,15 @@ def test_a_rate_far_from_what_plan_takes_is_told(factor, warmup, ill):
     assert doctor.of_rate(base, 512) == []
 
 
+@pytest.mark.parametrize(("changes", "ill"), [({}, 0), ({"dropout": 0.9, "smoothing": 0.9}, 2)])
+def test_settings_that_explain_why_nothing_was_learned_are_told(changes, ill):
+    """And then no mistake is looked for, whatever else is ill."""
+    symptoms = doctor.of_settings(make_settings("tiny", False, changes))
+    assert len(symptoms) == ill
+    others = [doctor.Symptom(test, "ill", "") for test in ("swap", "overlap")]
+    assert bool(doctor.resembles(symptoms + others)) is not bool(ill)
+
+
 WELL = [doctor.Symptom(test, "well", "") for test in doctor.EVERY]
 
 
