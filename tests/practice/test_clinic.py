@@ -281,7 +281,7 @@ def test_a_model_of_someone_else_is_examined_by_its_functions(wrong, test):
 
 @pytest.mark.parametrize(("beyond", "ill"), [([tat.EOS], False), ([], True), ([tat.EOS, 7], True)])
 def test_whether_translations_end_is_asked(beyond, ill):
-    """Catches a loss without the end, a limit of two tokens, and a decoder that goes on behind it."""
+    """Catches a loss without the end, a low limit, and a decoder that goes on behind the end."""
 
     def decode(pairs: list[Pair]) -> list[list[int]]:
         return [[*p.tgt[1:-1], *beyond] for p in pairs]
