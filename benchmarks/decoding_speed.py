@@ -1,14 +1,28 @@
 """Translation beside CTranslate2."""
 
 import functools
+import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
+import timeit
 from pathlib import Path
 
 import torch
 
 from benchmarks.decoding_ctranslate2 import ALPHA, BATCH, BEAM, Work, ctranslate2_speed, speed
-from benchmarks.shared import CPU, RESULTS, Data, Rounds, Rows, Sentences, in_new_process, portable
+from benchmarks.shared import (
+    CPU,
+    RESULTS,
+    ROOT,
+    Data,
+    Rounds,
+    Rows,
+    Sentences,
+    in_new_process,
+    portable,
+)  # fmt: skip
 from translator.__main__ import Model
 from translator.engine import open_search
 from translator.export import write_ctranslate2
@@ -37,6 +51,37 @@ SIDES = {
 }
 
 
+def process_seconds(work: Work) -> dict[str, float]:
+    """Seconds of whole processes, from the start of Python to its end.
+
+    `first` is a sentence with a model that was never converted, `sentence` the next one, `lines`
+    all lines of `work`, greedily and with beams; `export` the lines through the script of an
+    export, which is nothing but CTranslate2.
+    """
+    model = work.export.parent / "unconverted"
+    shutil.copytree(work.model, model, ignore=shutil.ignore_patterns(".ctranslate2-*"))
+    program = [sys.executable, ROOT / "the_annotated_transformer.py"]
+    translate = [*program, "translate", "--model", model]
+    sentence = "Ein Hund läuft durch den Schnee."
+    text = "\n".join(work.lines).encode()
+    export = [sys.executable, work.export / "translate.py"]
+    processes = {
+        "help": ([*program, "train", "--help"], b""),
+        "first": ([*translate, sentence], b""),
+        "sentence": ([*translate, sentence], b""),
+        "lines, greedily": ([*translate, "--beam", "1"], text),
+        "lines, beams": (translate, text),
+        "export, beams": (export, text),
+    }
+    run = functools.partial(subprocess.run, check=True, stdout=subprocess.DEVNULL)
+    seconds = {
+        name: timeit.timeit(functools.partial(run, command, input=given), number=1)
+        for name, (command, given) in processes.items()
+    }
+    shutil.rmtree(model)
+    return seconds
+
+
 def benchmark(
     *, model: Model = None, data: Data = "multi30k", split: str = "test_2016_flickr",
     sentences: Sentences = None, rounds: Rounds = 5, rows: Rows = RESULTS,
@@ -50,7 +95,7 @@ def benchmark(
     `this` is the program as it translates by default, `PyTorch` with `--engine pytorch`. All have
     the same weights, those that `export` writes, and the same number of threads. CTranslate2 is
     measured with a batch for each thread and with all threads on one batch; the faster way counts.
-    It runs the weights as they are and in int8.
+    It runs the weights as they are and in int8. `process_seconds` are those of whole processes.
 
     Every side runs in a process of its own, so that no library's threads disturb another's, and
     translates once before, to warm up. The sides take turns round by round. (Until commit 3d8b0c6
@@ -67,6 +112,7 @@ def benchmark(
         work = Work(lines, folder, Path(parent, "model"), torch.get_num_threads())
         write_ctranslate2(read_translator(folder, CPU), work.export)
         found = [{who: SIDES[who](work) for who in SIDES} for _ in range(rounds)]
+        processes = [process_seconds(work) for _ in range(rounds)]
     row = {"data": portable(data), "split": split, "rounds": rounds}
     preset = read_json(folder / "config.json").get("preset", "Marian's")
     row |= {"preset": preset, "batch": BATCH, "beam": BEAM, "sentences_per_second": {}, "ratio": {}}
@@ -77,4 +123,9 @@ def benchmark(
         row["sentences_per_second"][task], row["ratio"][task] = figures, ratios
         for who, figure in figures.items():
             print(f"{task:<8}{who:<18}{figure:>9,.1f} sentences/s  {ratios.get(who, '')}")
+    row["process_seconds"] = {
+        name: round(statistics.median(turn[name] for turn in processes), 2) for name in processes[0]
+    }
+    for name, seconds in row["process_seconds"].items():
+        print(f"{name:<26}{seconds:>9.2f} s, the whole process")
     rows.add(row)

@@ -28,6 +28,7 @@ for name, change in {
     "Muon": {"optimizer": "muon"},
     "rotary positions": {"positions": "rotary"},
     "dropout": {"dropout": 0.1},
+    "dropout that grows": {"dropout": None},
 }.items():
     RECIPES[name] = [*RECIPES.values()][-1] | change
 Recipes = Annotated[tuple[Literal[*RECIPES], ...], Parameter(help="some of them; by default all")]

@@ -34,7 +34,16 @@ from translator.files import (
     writing,
 )
 from translator.losses import add_losses, some_of
-from translator.settings import Count, Integer, Limits, make_settings, options, saved_settings
+from translator.settings import (
+    DROPOUT_PER_PASS,
+    MOST_DROPOUT,
+    Count,
+    Integer,
+    Limits,
+    make_settings,
+    options,
+    saved_settings,
+)
 from translator.sources import (
     FullPairs,
     decoded_line,
@@ -162,6 +171,10 @@ def learn(run: "Run", start_from: Path | None, limits: Limits, shard: bool) -> i
     if run.first:
         pairs = f"{len(run.train):,} pairs to learn from, {len(run.val):,} held out"
         print(f"{run.folder}: {' to '.join(run.languages)}, {pairs}")
+        if run.settings.dropout is None:
+            print(
+                f"dropout grows by {DROPOUT_PER_PASS:.0%} with each pass, up to {MOST_DROPOUT:.0%}"
+            )
     if reason := without_bleu(run, model, shard):
         run.translates = False
         if run.first:

@@ -239,7 +239,7 @@ def of_rate(rows: list[dict], d_model: int) -> list[Symptom]:
 
 def of_settings(settings: Settings) -> list[Symptom]:
     """Settings that explain why nothing was learned."""
-    shares = {"dropout": settings.dropout, "smoothing": settings.smoothing}
+    shares = {"dropout": settings.dropout or 0.0, "smoothing": settings.smoothing}
     return [
         Symptom("settings", "ill", f"{name} is {share:g}: more than half of what it learns from")
         for name, share in shares.items() if share > 0.5

@@ -27,6 +27,7 @@ Integer = Annotated[int, Parameter(converter=whole)]
 Count = Annotated[Integer, Parameter(validator=Number(gte=1))]
 Whole = Annotated[Integer, Parameter(validator=Number(gte=0))]
 Share = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
+DROPOUT_PER_PASS, MOST_DROPOUT = 0.01, 0.25  # of a dropout that grows
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,9 @@ class Settings:
     """after the warmup: paper: Equation (3); linear: in a straight line to zero at the run's end"""
     clip: NonNegativeFloat = 1.0
     """largest norm of an update's gradient; 0: no limit"""
-    dropout: Share = 0.1
-    """share of zeros on embeddings and sublayers' outputs"""
+    dropout: Share | None = 0.1
+    """share of zeros on embeddings and sublayers' outputs; None: it grows by 0.01 with each pass
+    through the text, up to 0.25"""
     inner_dropout: Share = 0.0
     """dropout on attention weights (6.3) and inside the feed-forward (the authors' code)"""
     smoothing: Share = 0.1
@@ -82,7 +84,7 @@ class Settings:
 
 PRESETS = {
     "tiny": Settings(
-        N=4, d_model=128, d_ff=256, h=4, positions="rotary", dropout=0.1, norm="pre",
+        N=4, d_model=128, d_ff=256, h=4, positions="rotary", dropout=None, norm="pre",
         bpe=6000, tokens_per_batch=2000, optimizer="muon", factor=1.0, warmup=100,
         schedule="linear", ema=0.999,
     ),
@@ -185,9 +187,15 @@ def options() -> type:
     found = {}
     for name, hint in get_type_hints(Settings, include_extras=True).items():
         values = [f"{getattr(preset, name)}" for preset in PRESETS.values()]
+        values = ["growing" if value == "None" else value for value in values]
         shown = ", ".join(values[:1] if len(set(values)) == 1 else values)
         found[name] = Annotated[hint, Parameter(help=f"{help[name]} ({shown})")]
     return TypedDict("Changes", found, total=False)
+
+
+def growing_dropout(passes: float) -> float:
+    """The dropout after so many passes through the text: text that is new needs none."""
+    return min(MOST_DROPOUT, DROPOUT_PER_PASS * passes)
 
 
 def saved_settings(saved: dict[str, Any]) -> Settings:
@@ -229,8 +237,10 @@ def build_model(
     from the_annotated_transformer import make_model
 
     rotary = settings.positions == "rotary"
+    # what grows is set before each update, where layers have a place for it
+    dropout = DROPOUT_PER_PASS if settings.dropout is None else settings.dropout
     model = make_model(
-        vocab, vocab, settings.N, settings.d_model, settings.d_ff, settings.h, settings.dropout,
+        vocab, vocab, settings.N, settings.d_model, settings.d_ff, settings.h, dropout,
         norm=settings.norm, tie=settings.tie, inner_dropout=settings.inner_dropout,
         d_k=settings.d_k or None, positions="sinusoidal" if rotary else settings.positions,
     )  # fmt: skip

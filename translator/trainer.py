@@ -29,7 +29,7 @@ from translator.processes import (
 )
 from translator.scoring import bleu_of
 from translator.search import fast_beam
-from translator.settings import Settings
+from translator.settings import Settings, growing_dropout
 
 SENTENCES = 200  # that a validation translates: for `tiny`, in about a second of one core
 LONGEST_TOKENS = 200  # of these sentences; a position of longer ones may not be learned
@@ -110,6 +110,14 @@ def chance(sentences: int) -> float:
     return 2.0 * math.sqrt(SENTENCES / sentences)
 
 
+def set_dropout(model: nn.Module, share: float) -> None:
+    """Set the dropout on embeddings and sublayers' outputs; that inside sublayers stays."""
+    for module in model.modules():
+        inside = isinstance(module, tat.MultiHeadedAttention | tat.PositionwiseFeedForward)
+        if isinstance(getattr(module, "dropout", None), nn.Dropout) and not inside:
+            module.dropout.p = share
+
+
 class ParallelTrainer:
     """A model with its optimisers and schedule; `update` learns from a batch of pairs (Section 5).
 
@@ -120,7 +128,7 @@ class ParallelTrainer:
     there were `skipped` of them in all, and the last `in_a_row` updates were such. With `sharded`,
     each process keeps only its part of the weights, of their averages and of the optimisers' state.
     Who knows where the run ends sets `left` before an update: the share of the run that is still to
-    come.
+    come. `passes` through the text, so far, are what a growing dropout goes by.
     """
 
     def __init__(
@@ -131,6 +139,7 @@ class ParallelTrainer:
         self.model, self.settings, self.step, self.lr = model, settings, 0, 0.0
         self.skipped = self.in_a_row = 0
         self.left: float | None = None
+        self.passes = 0.0
         self.rank, self.world = processes()
         self.averaged = copy.deepcopy(model).requires_grad_(False).eval() if settings.ema else model
         loss = Objective(model, settings.smoothing)
@@ -176,6 +185,8 @@ class ParallelTrainer:
     def update(self, pairs: list[Pair]) -> float:
         """One update; returns what `gradient` does, or nan if the update was skipped."""
         self.step += 1
+        if self.settings.dropout is None:
+            set_dropout(self.model, growing_dropout(self.passes))
         torch.manual_seed(1_000_003 * self.settings.seed + 1009 * self.step + self.rank)
         self.model.train()
         loss = self.gradient(pairs)

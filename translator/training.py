@@ -38,6 +38,7 @@ def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
         while not done:
             batch = next(batches)  # sets `run.in_epoch`, which the next line needs
             trainer.left = share_left(run, limits)
+            trainer.passes = progress.epoch + progress.batch / run.in_epoch
             run.learned(batch, careful_update(trainer, batch), trainer)
             share = max(limits.shares(progress, run.in_epoch).values())
             run.log.bar.n = round(100 * min(1.0, share))

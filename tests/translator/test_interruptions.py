@@ -142,13 +142,14 @@ def test_the_rate_falls_to_zero_where_a_run_ends_however_often_it_is_stopped(
     Made longer, it says that its rate rises again; it never does otherwise.
     """
     data, update = caption_files(tmp_path / "data", train=60, val=20), ParallelTrainer.update
-    rates = {}
+    rates, shares = {}, {}
 
     def interrupted(self, pairs):
         if name == "stopped" and self.step % 5 == 2:
             signal.raise_signal(signal.SIGTERM)
         loss = update(self, pairs)
         rates.setdefault(name, []).append(self.lr)
+        shares.setdefault(name, []).append(self.model.src_embed.positions.dropout.p)
         return loss
 
     def go(name: str, epochs: int) -> int:
@@ -167,6 +168,8 @@ def test_the_rate_falls_to_zero_where_a_run_ends_however_often_it_is_stopped(
     # epochs differ in batches
     assert rates["stopped"] == rates["whole"] == pytest.approx(straight, rel=0.2)
     assert rates["whole"][-1] == pytest.approx(peak / count, rel=0.2) and count > 10
+    passes = [i * 2 / count for i in range(count)]
+    assert shares["stopped"] == shares["whole"] == pytest.approx([p / 100 for p in passes], abs=2e-3)
     screen = io.StringIO()  # both streams, as on a terminal
     with redirect_stdout(screen), redirect_stderr(screen):
         assert go(name := "whole", 3) == 0

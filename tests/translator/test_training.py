@@ -288,6 +288,20 @@ def test_every_dropout_of_a_configuration_reaches_the_model():
     assert layer.feed_forward.dropout.p == layer.self_attn.dropout.p == 0.2
 
 
+def test_a_growing_dropout_follows_the_passes():
+    """Catches one that doesn't grow, has no end, or reaches the sublayers' inside."""
+    sizes = {"N": 1, "d_model": 16, "d_ff": 24, "h": 4}
+    settings = Settings(**sizes, dropout=None, inner_dropout=0.2)
+    trainer = ParallelTrainer(build_model(settings, 13), settings)
+    layer = trainer.model.decoder.layers[0]
+    for passes, share in ((0.0, 0.0), (7.5, 0.075), (99.0, 0.25)):
+        trainer.passes = passes
+        trainer.update(uneven_pairs())
+        assert {sublayer.dropout.p for sublayer in layer.sublayer} == {share}
+        assert trainer.model.src_embed.positions.dropout.p == share
+        assert layer.feed_forward.dropout.p == layer.self_attn.dropout.p == 0.2
+
+
 def test_operations_are_those_that_pytorch_counts(small_model, monkeypatch):
     """Six for each weight and token, and attention's own products.
 
