@@ -169,7 +169,9 @@ def test_the_rate_falls_to_zero_where_a_run_ends_however_often_it_is_stopped(
     assert rates["stopped"] == rates["whole"] == pytest.approx(straight, rel=0.2)
     assert rates["whole"][-1] == pytest.approx(peak / count, rel=0.2) and count > 10
     passes = [i * 2 / count for i in range(count)]
-    assert shares["stopped"] == shares["whole"] == pytest.approx([p / 100 for p in passes], abs=2e-3)
+    assert (
+        shares["stopped"] == shares["whole"] == pytest.approx([p / 100 for p in passes], abs=2e-3)
+    )
     screen = io.StringIO()  # both streams, as on a terminal
     with redirect_stdout(screen), redirect_stderr(screen):
         assert go(name := "whole", 3) == 0
