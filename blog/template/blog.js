@@ -64,7 +64,7 @@
       character.charCodeAt(0),
     );
     return new Response(
-      new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")),
+      new Response(bytes).body.pipeThrough(new DecompressionStream("gzip")),
     ).text();
   };
 

@@ -50,7 +50,7 @@ const Transformer = (() => {
     const text = atob(packed),
       bytes = new Uint8Array(text.length);
     for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const stream = new Response(bytes).body.pipeThrough(new DecompressionStream("gzip"));
     return new Uint8Array(await new Response(stream).arrayBuffer());
   }
 
