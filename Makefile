@@ -80,16 +80,17 @@ soak: $(READY) $(KATEX) ## try for hours what may go wrong with a run, run the r
 		$(addprefix tests/translator/test_,interruptions.py distributed.py fuzz.py endurance.py explorer.py marian.py)
 
 PRETTIER := node blog/node_modules/prettier/bin/prettier.cjs --log-level warn
-SCRIPTS := blog/*.js blog/template/*.js translator/explorer_page/*.js
+SCRIPTS := blog/*.js blog/scripts
 
 check: $(READY) $(KATEX) ## check the style and that notebook and script are twins
 	@status=0; for check in "ruff check ." "ruff format --check ." "$(PRETTIER) --check $(SCRIPTS)" "python blog/notebook.py check"; do \
 		echo "$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
-format: $(READY) $(KATEX) ## format the code
+format: $(READY) $(KATEX) ## format the code, and put the script of the explorer's page together
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/$(PRETTIER) --write $(SCRIPTS)
+	$(BIN)/node blog/bundle.js explain translator/explorer_page/explain.js
 
 address: $(READY) ## write the public address, URL=https://github.com/OWNER/NAME, into notebooks, README, pyproject and CITATION
 	$(BIN)/python blog/address.py $(URL)

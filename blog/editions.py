@@ -49,6 +49,7 @@ NOTEBOOKS = "the_annotated_transformer", "since_2017", "exercises", "practice/cl
 SCRIPTS = [ROOT / f"{name}.py" for name in NOTEBOOKS]
 NAMES = [script.stem for script in SCRIPTS]
 FIGURE = ROOT / "translator" / "explorer_page"
+SOURCES = BLOG / "scripts"  # of what runs on the pages
 TITLE = "# @title "  # as in notebook.py
 KEPT = "References"  # the items of its list are the same in every language
 TARGET = r"(?:[^()\s]|\([^()\s]*\))+"  # of a link
@@ -152,8 +153,7 @@ def labelled(html: str, word: Callable[[str], str]) -> str:
 def own_words() -> Iterator[tuple[str, str]]:
     """The page's own texts, and the file of each."""
     text = r'"((?:[^"\\]|\\.)*)"'
-    folders = BLOG / "template", FIGURE
-    files = [path for folder in folders for path in sorted(folder.iterdir())]
+    files = [*sorted(SOURCES.rglob("*.js")), *sorted((BLOG / "template").iterdir())]
     for path in [*files, BLOG / "page.py"]:
         source = path.read_text("utf-8")
         for found in re.finditer(rf"\b(?:say|told|_)\(\s*(?:\w+\s+\? {text}\s+: )?{text}", source):
@@ -192,8 +192,9 @@ def mistakes_of_the_page() -> list[str]:
     """The mistakes that the page can name in what a reader writes there."""
     from practice.mistakes import CATALOGUE, SLIPS
 
-    script = (BLOG / "template" / "write_it.js").read_text("utf-8")
-    return [name for name in CATALOGUE | SLIPS if re.search(rf"\b{name}: ", script)]
+    files = "model/python_worker.js", "views/editor.js"
+    scripts = "".join((SOURCES / file).read_text("utf-8") for file in files)
+    return [name for name in CATALOGUE | SLIPS if re.search(rf"\b{name}: ", scripts)]
 
 
 def first_screen() -> str:

@@ -34,7 +34,7 @@ def print_page(page: Path, out: Path, chromium: str) -> None:
             tab.add_style_tag(content=css)
         # so that the panels have a sentence to show
         tab.evaluate(
-            "document.querySelector('.explorer') && yourSentence.begin().then(SentencePanels.drawn)"
+            "document.querySelector('.explorer') && Page.yourSentence.begin().then(Page.Panels.drawn)"
         )
         tab.evaluate("document.fonts.ready.then(() => true)")
         margin = {"top": "18mm", "bottom": "18mm", "left": "17mm", "right": "17mm"}

@@ -266,9 +266,10 @@ def test_the_tool_finds_nothing_to_mend_and_writes_the_notebook(monkeypatch, tmp
 
 def test_every_text_of_the_scripts_own_is_found():
     """Catches a text that stays English as it is neither one string nor a choice between two."""
-    for folder in (editions.BLOG / "template", editions.FIGURE):
-        for path in sorted(folder.glob("*.js")):
-            for said in re.findall(r"\b(?:say|told)\((.{0,80})", path.read_text("utf-8"), re.S):
-                known = re.match(r'\s*(?:"|\w+\s+\? ")', said)
-                quoted = re.search(r"[\"'`]", said.split(")")[0].replace('""', ""))
-                assert known or not quoted, (path.name, said)
+    paths = sorted(editions.SOURCES.rglob("*.js"))
+    assert len(paths) > 20
+    for path in paths:
+        for said in re.findall(r"\b(?:say|told)\((.{0,80})", path.read_text("utf-8"), re.S):
+            known = re.match(r'\s*(?:"|\w+\s+\? ")', said)
+            quoted = re.search(r"[\"'`]", said.split(")")[0].replace('""', ""))
+            assert known or not quoted, (path.name, said)

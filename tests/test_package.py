@@ -80,8 +80,7 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
             "README.md SHA256SUMS config.json model.safetensors tokenizer.json",
         "translator/benchmarks/results": "curve.jsonl first_stage.jsonl plan.jsonl",
         "translator/explorer_page":
-            "figure.html figure.js guesses.js inside.js models.json page.html panels.css "
-            "panels.js say.js transformer.js trust.js",
+            "explain.js figure.html models.json page.html panels.css",
     }  # fmt: skip
     data = {f"{folder}/{name}" for folder, names in data.items() for name in names.split()}
     assert len(program) > 10 and (clone / "build/page.html").is_file()

@@ -16,6 +16,7 @@ import torch
 from bs4 import BeautifulSoup
 
 import the_annotated_transformer as tat
+from blog.editions import SOURCES
 from blog.page import SENTENCE, anchor_name, contents
 from practice.mistakes import CATALOGUE
 from tests.helpers import ROOT, in_view, offline_tab, wait_for
@@ -84,7 +85,7 @@ def shared_page(kept) -> Iterator:
     found = [problem for _, problems in used for problem in problems]
     for tab, problems in used:
         problems.clear()  # the next test has its own
-        tab.evaluate("sentence => yourSentence.follow(sentence)", SENTENCE)
+        tab.evaluate("sentence => Page.yourSentence.follow(sentence)", SENTENCE)
         same = f"(sentence) => sentence === {json.dumps(SENTENCE)}"
         tab.wait_for_function(f"{FOLLOWED}.every({same})")
     assert not found
@@ -796,7 +797,7 @@ def test_no_link_stands_inside_another_or_inside_code(tree_of):
 def test_every_panel_follows_the_readers_sentence(shared_page):
     """Part by part down the page: panels show numbers, and others when the bar's text changes."""
     tab = shared_page()
-    known = tab.evaluate("SentencePanels.names")
+    known = tab.evaluate("Page.Panels.names")
     panels = tab.locator(".sentence-panel")
     names = panels.evaluate_all("panels => panels.map(panel => panel.dataset.panel)")
     # which is about drawing at random
@@ -812,7 +813,7 @@ def test_every_panel_follows_the_readers_sentence(shared_page):
 
     before = texts()
     assert "Frauen" in before["vectors"] and "sitting" in before["logits"]
-    differs = """Trust.marked('a boy playing here', 'a young boy is playing there')
+    differs = """Page.Trust.marked('a boy playing here', 'a young boy is playing there')
         .map((one) => one.outerHTML ?? one).join('')"""
     kinds = ("span", "mark", "span", "mark", "span", "mark")
     # a dash where a word is gone
@@ -830,12 +831,12 @@ def test_every_panel_follows_the_readers_sentence(shared_page):
     assert [name for name in names if before[name] == after[name]] == ["removed"]
     shown = tab.evaluate(
         """async () => {
-            const { engine } = await liveContent(), sentence = "Eine Katze schläft.";
-            const f = await SentencePanels.look({ engine, sentence });
+            const { engine } = await Page.liveContent(), sentence = "Eine Katze schläft.";
+            const f = await Page.Panels.look({ engine, sentence });
             const three = (vector) =>
                 [...vector.slice(0, 3)].map((value) => value.toFixed(2)).join(" ");
             const { scores, weights } = f.layers[3];
-            const largest = Transformer.largest(weights[3][2], 1)[0];
+            const largest = Page.largest(weights[3][2], 1)[0];
             return { vectors: three(f.rows[2]), positions: three(f.input[2]),
                      residual: three(f.layers[0].normed[2]),
                      heads: scores[3][2][largest].toFixed(2),
@@ -940,9 +941,9 @@ def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
     links = tab.locator(".in-notebook a[href*='html#']")
     editors = links.evaluate_all("all => all.map((a) => a.hash)")
     document = committed_page("the_annotated_transformer").read_text("utf-8")
-    # write_it.js has these places
+    # editor.js has these places
     assert len(editors) == 2 and all(f'id="{place[1:]}"' in document for place in editors)
-    script = (ROOT / "blog" / "template" / "write_it.js").read_text("utf-8")
+    script = (SOURCES / "views" / "editor.js").read_text("utf-8")
     assert all(f'"{place[1:]}",' in script for place in editors)
     folded, before, after = tab.evaluate(PAPER)
     answers = {title.partition(":")[0] for title in folded}

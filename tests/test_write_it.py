@@ -169,13 +169,13 @@ def test_a_wrong_function_gets_its_diagnosis(tab, name, old, new, mistake):
 
 def test_a_loop_that_runs_to_its_end_gets_its_diagnosis(tab):
     """For a short sentence: each step costs Python in the browser a fifth of a second."""
-    tab.evaluate("yourSentence.follow('Ein Hund.')")
+    tab.evaluate("Page.yourSentence.follow('Ein Hund.')")
     text = said(tab, "decode", DECODE.replace(" and ids[-1] != eos", ""))
     assert "what comes after eos" in text and SLIPS["eos_ignored"].effect in text
     text = said(tab, "decode", DECODE.replace("z.index(max(z))", "z.index(min(z))"))
     assert SLIPS["least_probable"].line in text and SLIPS["least_probable"].effect in text
     sentence = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
-    tab.evaluate(f"yourSentence.follow('{sentence}')")
+    tab.evaluate(f"Page.yourSentence.follow('{sentence}')")
 
 
 def test_what_else_can_go_wrong_is_told(tab):
