@@ -65,7 +65,7 @@ OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", 
 SCRIPTS = [(editions.FIGURE, "say.js")]  # a folder and a file
 SCRIPTS += [(TEMPLATE, f"{name}.js") for name in (
     "your_sentence", "blog", "find", "walk", "learn", "tasks", "learn_panel", "clinic",
-    "clinic_panel", "toys", "exercises", "write_it", "road",
+    "clinic_panel", "toys", "write_it", "road",
 )]  # fmt: skip
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
 PLAIN = "n", "p", "w"  # names, punctuation and space in code, by the classes that Pygments gives
@@ -78,11 +78,6 @@ MOVED = {  # headings that are gone: the page, the id, and where to find what wa
         "part-2-training": "#part-2-how-it-learns",
         "part-5-results-and-speed-section-6": "#part-5-results-section-6",
         "what-surprises-the-model": "#training",
-    },
-    "exercises": {
-        "exercises-for-part-2-training": "#exercises-for-part-2-how-it-learns",
-        "exercises-for-part-5-results-and-speed": "#exercises-for-part-5-results",
-        "exercises-for-part-7-since-2017": "#exercises-for-since-2017",
     },
 }  # fmt: skip
 LEFT = "the_annotated_transformer", "since_2017"  # the second's headings were once on the first

@@ -618,6 +618,11 @@
           ...(section
             ? [button(say("Read the section"), () => parent.postMessage({ section }, "*"))]
             : []),
+          el("p", {
+            textContent: say(
+              "Then go on with practice/clinic.ipynb, where you repair the code of twelve models.",
+            ),
+          }),
         ),
       );
       show();

@@ -930,7 +930,7 @@ collections.Counter = Counter
     });
   }
 
-  const JUDGE = { judge: "`annotated-transformer judge mine.py`" };
+  const JUDGE = { judge: "`python the_annotated_transformer.py judge mine.py`" };
   const named = (mistake) =>
     `${say("This gives the same numbers: {code}.", { code: WRITTEN[mistake].line })} ${WRITTEN[mistake].effect}`;
   const TOLD = {
@@ -1055,6 +1055,20 @@ collections.Counter = Counter
     ];
   }
 
+  // A link from a function that is right to the next one; from the last one to the next rung.
+  function wayOn(name) {
+    const folds = [...document.querySelectorAll(".write-it")],
+      next = folds[folds.findIndex((fold) => fold.dataset.function === name) + 1];
+    const link = el("a", {
+      href: next ? `#${next.id}` : "#clinic-frame",
+      textContent: next
+        ? say("Next, write {name} ▸", { name: next.dataset.function })
+        : say("The next rung: diagnose. To the clinic ▸"),
+    });
+    if (next) link.addEventListener("click", () => (next.open = true));
+    return link;
+  }
+
   function editor(name, about, stub) {
     const field = el("textarea", {
       value: kept[name] ?? stub,
@@ -1115,7 +1129,7 @@ collections.Counter = Counter
         const { text, own } = found.found ?? {},
           [right, words] = plugged && found.found ? [] : verdict(found, asked.sentence, asked.code);
         said.className = words ? (right ? "right" : "wrong") : "plugged";
-        if (words) said.textContent = words;
+        if (words) said.replaceChildren(words, ...(right ? [" ", wayOn(name)] : []));
         else
           said.replaceChildren(
             say(
@@ -1141,7 +1155,7 @@ collections.Counter = Counter
       const future = /^from __future__ import .*\n?/gm,
         functions = Object.values(kept).join("\n");
       const text = [
-        `"""${say("Judge it: annotated-transformer judge mine.py")}"""`,
+        `"""${say("Judge it: python the_annotated_transformer.py judge mine.py")}"""`,
         ...new Set(functions.match(future)?.map((line) => line.trim())),
         "",
         "",
@@ -1167,7 +1181,7 @@ collections.Counter = Counter
     });
     const fold = el(
       "details",
-      { className: "write-it" },
+      { className: "write-it", id: `write-${name}` },
       el("summary", { textContent: say("Write it yourself: {name}", { name }) }),
       el("p", {
         textContent: `${about} ${say("Python in plain lists. It is compared with the live model, for your sentence. Escape, then Tab, leaves the field.")} ${say("MicroPython, a small Python without packages, runs your function.")}`,
