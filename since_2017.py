@@ -1453,13 +1453,6 @@ def example_writer() -> Any:
 # > numbers have become shorter, and optimisers look at whole matrices. Much of the speed comes from leaving things
 # > out: padding, the memory for all logits at once, and needless random numbers. One stack does the work of two. The
 # > idea of 2017, that attention alone relates the positions, hasn't changed.
-# >
-# > **Exercises** that check your answers:
-# >
-# > - [7.1 The size of the cache](exercises.ipynb#7.1-The-size-of-the-cache) ★, 10 minutes
-# > - [7.2 The limits of sampling](exercises.ipynb#7.2-The-limits-of-sampling) ★, 10 minutes
-# > - [7.3 Cross-attention without rotary positions](exercises.ipynb#7.3-Cross-attention-without-rotary-positions) ★★,
-# >   15 minutes
 #
 # ## Questions, and where they are answered
 #

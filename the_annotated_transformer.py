@@ -2159,14 +2159,6 @@ def example_pre_post() -> Chart:
 #
 # > Attention is the only place where positions meet, and masks rule out keys. Everything else works on each position
 # > alone, and every result is added to the stream.
-# >
-# > **Exercises:**
-# >
-# > - [1.1 The encoder without its positions](exercises.ipynb#1.1-The-encoder-without-its-positions) ★, 10 minutes
-# > - [1.2 Counting an encoder layer's
-# >   multiplications](exercises.ipynb#1.2-Counting-an-encoder-layer's-multiplications) ★★, 15 minutes
-# > - [1.3 Concatenating token and position](exercises.ipynb#1.3-Concatenating-token-and-position) ★★, 20 minutes
-# > - [1.4 Attention from memory](exercises.ipynb#1.4-Attention-from-memory) ★★, 15 minutes
 
 
 # %% [markdown]
@@ -3211,12 +3203,6 @@ def example_clinic() -> Any:
 # > Targets are shifted by one, and all positions learn at once. The gradient at the logits is $p - q$: what the model
 # > says minus what it should say. The loss of an update is a sum over tokens divided by their number, however the
 # > update is cut up.
-# >
-# > **Exercises:**
-# >
-# > - [2.1 A model that reverses](exercises.ipynb#2.1-A-model-that-reverses) ★, 15 minutes
-# > - [2.2 Training without a warmup](exercises.ipynb#2.2-Training-without-a-warmup) ★★, 20 minutes
-# > - [2.3 The gradient of the smoothed loss](exercises.ipynb#2.3-The-gradient-of-the-smoothed-loss) ★★, 15 minutes
 
 
 # %% [markdown]
@@ -3404,21 +3390,30 @@ def example_gpt() -> None:
 # >
 # > </details>
 # >
-# > Six or more? Then you can read on. If not, follow the links.
+# > Six or more? Then take the next rung. If not, follow the links.
 #
 # ## What to do now
 #
-# > Here is what you can do, the easiest first:
+# > Practice is a ladder of four rungs, the easiest first:
 # >
-# > - Run [`one_screen.py`](one_screen.py), the whole paper in 250 lines of plain Python, and read it while it learns.
-# >   Its norm comes after the addition; you know the rest of its model.
-# > - Type a sentence of your own into the [figure on the first page](#The-Annotated-Transformer), and find one that the
-# >   model gets wrong.
-# > - Do two or three [exercises](exercises.ipynb), which check your answers: 1.1 and 1.4 fit what you've just read.
-# > - Train a translator of your own in [Part 3](#Part-3:-A-real-translation-system): three minutes for a first one.
-# > - [Change a part](#Changing-it) of the model and train again. What breaks? What gets better?
-# > - Read on: [Part 6](#Part-6:-Looking-inside) looks inside, and [Since 2017](since_2017.ipynb) leads up to
-# >   today's models.
+# > 1. **Predict.** You've just done that. Now type a sentence of your own into the [figure on the first
+# >    page](#The-Annotated-Transformer), and find one that the model gets wrong.
+# > 2. **Write it.** Seven functions have an editor on the web page, the first one under
+# >    [attention](#Scaled-dot-product-attention-(Section-3.2.1)). `python the_annotated_transformer.py judge --new
+# >    mine.py` writes a file for the whole model, and `judge mine.py` tries it, gate by gate, with our trained weights.
+# >    Both say which mistake you've made.
+# > 3. **Diagnose.** A trained model has a mistake: find it. Begin with the patients on the web page, at the end of
+# >    [what the loss can't see](#What-the-loss-can't-see). In the [clinic](practice/clinic.ipynb) you repair the code of
+# >    twelve; the last case is an interview.
+# > 4. **Change it and train.** [Exercises](exercises.ipynb) check your answers; [1.1 Concatenating token and
+# >    position](exercises.ipynb#1.1-Concatenating-token-and-position), [2.1 A model that
+# >    reverses](exercises.ipynb#2.1-A-model-that-reverses) and [2.2 Training without a
+# >    warmup](exercises.ipynb#2.2-Training-without-a-warmup) fit what you've read. Then [change a part](#Changing-it)
+# >    of the model.
+# >
+# > To read on, take [`one_screen.py`](one_screen.py), the whole paper in 250 lines of plain Python (its norm comes after
+# > the addition); [Part 3](#Part-3:-A-real-translation-system), where you train a translator in three minutes; [Part
+# > 6](#Part-6:-Looking-inside), which looks inside; and [Since 2017](since_2017.ipynb), which leads up to today's models.
 
 # %% [markdown]
 # # Part 3: A real translation system
@@ -3865,7 +3860,7 @@ def load_translator(folder: str | Path) -> Translator:
         layers = f"the layers {', '.join(modern)} of since_2017"
         raise ValueError(f"{folder} has {layers}: build the model, then load its weights")
     if "marian" in about or about["settings"].get("positions") == "rotary":
-        command = f"python -m translator translate --model {folder}"
+        command = f"python the_annotated_transformer.py translate --model {folder}"
         raise ValueError(f"{folder} has layers that only the program knows: {command}")
     names = ("N", "d_model", "d_ff", "h", "dropout", "norm", "tie", "inner_dropout", "positions")
     settings = {name: value for name, value in about["settings"].items() if name in names}
@@ -4269,11 +4264,8 @@ def example_pairs() -> Chart | None:
 # > Real text needs a vocabulary that can spell words it has never seen, and a score that others can compare with their
 # > own.
 # >
-# > **Exercises:**
-# >
-# > - [3.1 What is unknown, and where](exercises.ipynb#3.1-What-is-unknown,-and-where) ★, 15 minutes
-# > - [3.2 Tokens per second and batch size](exercises.ipynb#3.2-Tokens-per-second-and-batch-size) ★★, 20 minutes
-# > - [3.3 References without their last word](exercises.ipynb#3.3-References-without-their-last-word) ★, 10 minutes
+# > **Change it and train:** [3.1 Tokens per second and batch
+# > size](exercises.ipynb#3.1-Tokens-per-second-and-batch-size).
 
 # %% [markdown]
 # # Part 4: What else the paper used
@@ -4463,11 +4455,8 @@ def example_search_and_average() -> Any:
 #
 # > A beam follows several hypotheses at once, and a length penalty decides which of the finished translations wins.
 # >
-# > **Exercises:**
-# >
-# > - [4.1 Keys and values that stay behind](exercises.ipynb#4.1-Keys-and-values-that-stay-behind) ★★, 15 minutes
-# > - [4.2 Which α is best](exercises.ipynb#4.2-Which-α-is-best) ★★, 20 minutes
-# > - [4.3 Averages of one to five checkpoints](exercises.ipynb#4.3-Averages-of-one-to-five-checkpoints) ★★, 15 minutes
+# > **Change it and train:** [4.1 Which α is best](exercises.ipynb#4.1-Which-α-is-best), and [4.2 Averages of one to five
+# > checkpoints](exercises.ipynb#4.2-Averages-of-one-to-five-checkpoints).
 
 # %% [markdown]
 # # Part 5: Results (Section 6)
@@ -4721,11 +4710,6 @@ def example_table_4() -> Any:
 #
 # > A score means something only next to another score for the same sentences, computed in the same way, and only if
 # > the difference is larger than chance alone would explain.
-# >
-# > **Exercises:**
-# >
-# > - [5.1 P100-days, and days of yours](exercises.ipynb#5.1-P100-days,-and-days-of-yours) ★, 10 minutes
-# > - [5.2 BLEU without commas](exercises.ipynb#5.2-BLEU-without-commas) ★, 10 minutes
 
 # %% [markdown]
 # # Part 6: Looking inside
@@ -4971,7 +4955,7 @@ def example_patching() -> Any:
 # > patched, it never changes, and the control changes nothing. So a map of one head tells you less than it seems to.
 # > Removing heads tells the same story. Removed one at a time, most heads of the cross-attention are hardly missed;
 # > removing the less important half all at once costs far more than removing them one by one would suggest ([exercise
-# > 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
+# > 6.1](exercises.ipynb#6.1-How-many-heads-can-go)).
 #
 # > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and
 # > label them with care.
@@ -4980,11 +4964,7 @@ def example_patching() -> Any:
 # > heads, and lets you set heads to zero and watch the translation change. `python the_annotated_transformer.py explain
 # > "Ein Hund läuft." --out attention.html` saves the same figure as a page.
 # >
-# > **Exercises:**
-# >
-# > - [6.1 A verb at the end](exercises.ipynb#6.1-A-verb-at-the-end) ★, 10 minutes
-# > - [6.2 How many heads can go](exercises.ipynb#6.2-How-many-heads-can-go) ★★★, 30 minutes
-# > - [6.3 The mean against the best head](exercises.ipynb#6.3-The-mean-against-the-best-head) ★, 10 minutes
+# > **Change it and train:** [6.1 How many heads can go](exercises.ipynb#6.1-How-many-heads-can-go).
 #
 # ![The figure of the first page again: a sentence, its translation, and the tokens that the model thinks most probable](images/live_figure.png)
 

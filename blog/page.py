@@ -74,11 +74,6 @@ MOVED = {  # headings that are gone: the page, the id, and where to find what wa
         "part-5-results-and-speed-section-6": "#part-5-results-section-6",
         "what-surprises-the-model": "#training",
     },
-    "exercises": {
-        "exercises-for-part-2-training": "#exercises-for-part-2-how-it-learns",
-        "exercises-for-part-5-results-and-speed": "#exercises-for-part-5-results",
-        "exercises-for-part-7-since-2017": "#exercises-for-since-2017",
-    },
 }  # fmt: skip
 LEFT = "the_annotated_transformer", "since_2017"  # the second's headings were once on the first
 WORDS: dict[str, str] = {}  # for `say`: the texts of the one page that is made, in its language

@@ -16,7 +16,6 @@ import torch
 from bs4 import BeautifulSoup
 
 import the_annotated_transformer as tat
-from blog.editions import SOURCES
 from blog.page import SENTENCE, anchor_name, contents
 from practice.mistakes import CATALOGUE
 from tests.helpers import ROOT, in_view, offline_tab, wait_for
@@ -534,13 +533,15 @@ def test_the_road_has_a_button_stops_and_marks(shared_page):
     two = "requestAnimationFrame(() => requestAnimationFrame(drawn))"
     tab.evaluate(f"new Promise((drawn) => {two})")
     assert "Go on" in tab.locator("#road").inner_text()
-    for frame in ("#trainer", "#clinic-frame"):
+    for frame in ("#trainer", "#write-attention"):
         assert tab.locator(frame).count() == 1
         tab.locator(f".road-next .aside[href='{frame}']").click()
         assert tab.locator("header #road-home").is_visible()  # where it covers nothing
         tab.locator("#road-home").click()  # back to where the road goes on
         assert tab.url.split("#")[1] in {to[1:] for to, _ in leads}
         assert not tab.locator("#road-home").is_visible()
+    # the road's end leads to the next rung, which opens
+    assert tab.locator("#write-attention").get_attribute("open") is not None
     # the last stop is read when one has come to it
     tab.locator("#road", has_text="Take the road").wait_for()
     tab.evaluate("localStorage.removeItem('road')")
@@ -583,6 +584,7 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
     verdict = panel.locator("#clinic-verdict")
     assert verdict.inner_text().startswith("Yes, with 4 points left")
     assert "Measured: loss" in verdict.inner_text()
+    assert "go on with practice/clinic.ipynb" in verdict.inner_text()
     if slip != "healthy":
         assert CATALOGUE[slip].line in verdict.inner_text()
         assert CATALOGUE[slip].effect in verdict.inner_text()
@@ -932,51 +934,6 @@ def test_the_bar_says_what_is_left_to_read(shared_page):
     assert 0.7 * int(re.search(r"\d+", said)[0]) < left[0] < int(re.search(r"\d+", said)[0])
 
 
-def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
-    """A number is answered in place; what is done, and what is open, stays so when read again."""
-    tab, problems = offline_tab(browser, 390)
-    tab.goto(committed_page("exercises").as_uri())
-    assert tab.locator(".progress").inner_text().startswith("0 of 21 done")
-    assert tab.locator(".own-answer").count() == 10
-    links = tab.locator(".in-notebook a[href*='html#']")
-    editors = links.evaluate_all("all => all.map((a) => a.hash)")
-    document = committed_page("the_annotated_transformer").read_text("utf-8")
-    # editor.js has these places
-    assert len(editors) == 2 and all(f'id="{place[1:]}"' in document for place in editors)
-    script = (SOURCES / "views" / "editor.js").read_text("utf-8")
-    assert all(f'"{place[1:]}",' in script for place in editors)
-    folded, before, after = tab.evaluate(PAPER)
-    answers = {title.partition(":")[0] for title in folded}
-    assert len(folded) == 42 and len(answers) == 21 and before == after == []
-    assert all(title.startswith("Answer") for title in folded)  # and no hint
-    section = tab.locator("section", has_text="5.1 P100-days")
-    form = section.locator(".own-answer")
-    for answer, said in (("3.5", "all eight"), ("x", "A number, please."), ("28", "Right.")):
-        form.locator("input").fill(answer)
-        form.locator("button").click()
-        assert said in form.locator("output").inner_text()
-    section.locator("summary").first.click()
-    tab.wait_for_function(
-        """localStorage.exercises.includes('true')
-            && Object.keys(JSON.parse(localStorage.exercises).open).length"""
-    )
-
-    def kept() -> bool:
-        # Chromium may show a page that is read again at once what had been kept a moment before
-        tab.reload()
-        done = tab.locator(".progress").inner_text().startswith("1 of 21 done")
-        return done and section.locator("details").first.get_attribute("open") is not None
-
-    wait_for("what was kept", kept, 20)
-    tab.once("dialog", lambda dialog: dialog.accept())
-    tab.locator("header .pages summary").click()
-    tab.locator("#forget").click()
-    progress = tab.locator(".progress")
-    wait_for("what was forgotten", lambda: progress.inner_text().startswith("0 of 21"), 20)
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 390 and not problems
-    tab.context.close()
-
-
 def test_what_was_once_on_a_page_is_found_on_another(browser, committed_page):
     """An old link leads on; the header leads from one page to the others."""
     for name in ("since_2017", "exercises", "lab_notebook"):
@@ -998,7 +955,7 @@ def test_what_was_once_on_a_page_is_found_on_another(browser, committed_page):
             "place => location.href.endsWith(`/${place}`) && document.readyState === 'complete'",
             arg=new,
         )
-    titles = ("Exercises that check your answers", "Since 2017", "The lab notebook")
+    titles = ("Exercises: change it and train", "Since 2017", "The lab notebook")
     for title in (*titles, "The Annotated Transformer"):
         tab.locator("header .pages summary").click()
         assert tab.locator("header .pages li:not(.companion)").count() >= 3
@@ -1023,7 +980,6 @@ def test_page_and_notebook_say_the_same_about_the_road(tree_of):
     assert abs(sum(own[name] for name in marked) - counted) <= 0.6  # what the header counts down
     parts = tree_of("the_annotated_transformer").select("#toc > ol > li > a > small")
     whole = sum(int(part.get_text().split()[0]) for part in parts)
-    # without the exercises, which the summaries only list
     assert abs(sum(own.values()) - whole) <= len(parts)
 
 

@@ -149,7 +149,13 @@ def said(tab, name: str, code: str, button: str = "Check it") -> str:
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_function_is_right_and_works_in_the_live_model(tab, name):
-    assert "Right" in said(tab, name, RIGHT[name])
+    text = said(tab, name, RIGHT[name])
+    functions = tab.evaluate(
+        "[...document.querySelectorAll('.write-it')].map((fold) => fold.dataset.function)"
+    )
+    following = [*functions[functions.index(name) + 1 :], None][0]
+    way_on = f"Next, write {following} ▸" if following else "To the clinic ▸"
+    assert "Right" in text and text.endswith(way_on)
     if name in ("attention", "positions", "layer_norm", "decode"):
         plugged = said(tab, name, RIGHT[name], "Put it into the model")
         assert "Two women are sitting on a bench while a man reads a newspaper." in plugged

@@ -426,8 +426,7 @@ export function startText() {
     if (!confirm(say("Forget your answers, your code, your sentence and how far you have come?")))
       return;
     try {
-      for (const name of ["guessed", "guesses", "road", "mine", "exercises"])
-        localStorage.removeItem(name);
+      for (const name of ["guessed", "guesses", "road", "mine"]) localStorage.removeItem(name);
       sessionStorage.removeItem("annotatedSentence");
     } catch {
       /* nothing was kept */

@@ -601,6 +601,11 @@ function start(rows, known) {
         ...(section
           ? [button(say("Read the section"), () => parent.postMessage({ section }, "*"))]
           : []),
+        el("p", {
+          textContent: say(
+            "Then go on with practice/clinic.ipynb, where you repair the code of twelve models.",
+          ),
+        }),
       ),
     );
     show();

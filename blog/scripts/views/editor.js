@@ -137,7 +137,7 @@ export function startEditors() {
     });
   }
 
-  const JUDGE = { judge: "`annotated-transformer judge mine.py`" };
+  const JUDGE = { judge: "`python the_annotated_transformer.py judge mine.py`" };
   const named = (mistake) =>
     `${say("This gives the same numbers: {code}.", { code: globalThis.WRITTEN[mistake].line })} ${WRITTEN[mistake].effect}`;
   const TOLD = {
@@ -262,6 +262,20 @@ export function startEditors() {
     ];
   }
 
+  // A link from a function that is right to the next one; from the last one to the next rung.
+  function wayOn(name) {
+    const folds = [...document.querySelectorAll(".write-it")],
+      next = folds[folds.findIndex((fold) => fold.dataset.function === name) + 1];
+    const link = el("a", {
+      href: next ? `#${next.id}` : "#clinic-frame",
+      textContent: next
+        ? say("Next, write {name} ▸", { name: next.dataset.function })
+        : say("The next rung: diagnose. To the clinic ▸"),
+    });
+    if (next) link.addEventListener("click", () => (next.open = true));
+    return link;
+  }
+
   function editor(name, about, stub) {
     const field = el("textarea", {
       value: kept[name] ?? stub,
@@ -322,7 +336,7 @@ export function startEditors() {
         const { text, own } = found.found ?? {},
           [right, words] = plugged && found.found ? [] : verdict(found, asked.sentence, asked.code);
         said.className = words ? (right ? "right" : "wrong") : "plugged";
-        if (words) said.textContent = words;
+        if (words) said.replaceChildren(words, ...(right ? [" ", wayOn(name)] : []));
         else
           said.replaceChildren(
             say(
@@ -348,7 +362,7 @@ export function startEditors() {
       const future = /^from __future__ import .*\n?/gm,
         functions = Object.values(kept).join("\n");
       const text = [
-        `"""${say("Judge it: annotated-transformer judge mine.py")}"""`,
+        `"""${say("Judge it: python the_annotated_transformer.py judge mine.py")}"""`,
         ...new Set(functions.match(future)?.map((line) => line.trim())),
         "",
         "",
@@ -374,7 +388,7 @@ export function startEditors() {
     });
     const fold = el(
       "details",
-      { className: "write-it" },
+      { className: "write-it", id: `write-${name}` },
       el("summary", { textContent: say("Write it yourself: {name}", { name }) }),
       el("p", {
         textContent: `${about} ${say("Python in plain lists. It is compared with the live model, for your sentence. Escape, then Tab, leaves the field.")} ${say("MicroPython, a small Python without packages, runs your function.")}`,

@@ -14,10 +14,7 @@ export function startRoad() {
       "trainer",
       say("Or first watch one learn: a small model, from nothing, in this tab ▸"),
     ],
-    "a-test-of-yourself": [
-      "clinic-frame",
-      say("Or test yourself in the clinic: which mistake does this model have? ▸"),
-    ],
+    "what-to-do-now": ["write-attention", say("The next rung: write attention, in this page ▸")],
   };
   const headings = [...document.querySelectorAll("main :is(h1, h2, h3)")],
     stops = []; // a stop: its headings
@@ -101,7 +98,7 @@ export function startRoad() {
   };
   document.querySelector(".explorer")?.before(begin);
 
-  // from the trainer or the clinic
+  // from the trainer or the editor
   const home = el("a", { id: "road-home", hidden: true, textContent: say("↩ back to the road") });
   home.addEventListener("click", () => {
     home.hidden = true;
@@ -126,9 +123,11 @@ export function startRoad() {
         finish(stop);
         home.hidden = true;
       });
-    if (document.getElementById(frame)) {
+    const place = document.getElementById(frame);
+    if (place) {
       const aside = el("a", { className: "aside", href: `#${frame}`, textContent: text });
       aside.addEventListener("click", () => {
+        if (place.matches("details")) place.open = true;
         finish(stop);
         home.href = `#${(next ?? stop)[0].id}`;
         home.hidden = false;
