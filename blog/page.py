@@ -15,7 +15,6 @@ The links at the top of the page need the address of the repository: --repositor
 document's constant REPOSITORY. Without an address there are no links.
 """
 
-import argparse
 import base64
 import functools
 import gzip
@@ -32,6 +31,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import cyclopts
 import nbformat
 import vl_convert
 from bs4 import BeautifulSoup, NavigableString, PageElement, SoupStrainer, Tag
@@ -723,35 +723,27 @@ def export(notebook: nbformat.NotebookNode, page: dict[str, Any]) -> str:
     return exporter.from_notebook_node(notebook, {"page": page})[0]
 
 
-def main() -> None:
-    """Do what the command line says."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("notebook", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument(
-        "--repository", help="public address of the repository (default: the notebook's REPOSITORY)"
-    )
-    parser.add_argument(
-        "--language", default="en", help="one that has a catalogue in languages/ (default: en)"
-    )
-    parser.add_argument(
-        "--pictures", type=Path, default=BLOG.parent,
-        help="folder that the pictures' paths start from",
-    )  # fmt: skip
-    options = parser.parse_args()
+def main(
+    notebook: Path, out: Path, /, *,
+    repository: str | None = None, language: str = "en", pictures: Path = BLOG.parent,
+) -> None:  # fmt: skip
+    """Write the page of an executed notebook.
+
+    Args:
+        repository: its public address; without one, the notebook's REPOSITORY.
+        language: one that has a catalogue in languages/.
+        pictures: the folder that the pictures' paths start from.
+    """
     try:
-        notebook = nbformat.reads(options.notebook.read_text("utf-8"), 4)
-        if options.out.exists() and options.out.samefile(options.notebook):
-            raise PageError(f"{options.out} is the notebook itself")
-        page = make_page(
-            notebook, options.notebook.stem, options.pictures, options.repository, options.language
-        )
-        companion.whole(options.out, page.encode())
+        cells = nbformat.reads(notebook.read_text("utf-8"), 4)
+        if out.exists() and out.samefile(notebook):
+            raise PageError(f"{out} is the notebook itself")
+        page = make_page(cells, notebook.stem, pictures, repository, language)
+        companion.whole(out, page.encode())
     except (PageError, OSError, nbformat.reader.NotJSONError) as error:
         sys.exit(f"{Path(__file__).name}: {error}")
-    print(f"wrote {options.out} ({len(page.encode()) / 1e6:.1f} MB)")
+    print(f"wrote {out} ({len(page.encode()) / 1e6:.1f} MB)")
 
 
 if __name__ == "__main__":
-    main()
+    cyclopts.run(main)

@@ -315,9 +315,7 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     folder, made = tmp_path_factory.mktemp("listing"), {}
     for language in ("en", *editions.languages()):
         made[language] = folder / ("" if language == "en" else language) / "one_screen.html"
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sys.argv", ["listing.py", str(made[language]), "--language", language])
-            listing.main()
+        listing.main(made[language], language=language)
     page.WORDS.clear()  # nothing else speaks that language
     return made
 

@@ -364,7 +364,7 @@ def test_the_comparison_quotes_saved_rows():
     assert f"and {tiny['Marian']} times as many as Hugging Face's port of Marian" in compared
     assert f"(`small`: {small['nn.Transformer']} and {small['Marian']})" in compared
     assert f"by a factor of {tiny['Marian itself']} in the one row" in compared
-    pymarian = re.search(r"pymarian==(\S+)", (ROOT / "requirements-bench.txt").read_text("utf-8"))
+    pymarian = re.search(r"pymarian==(\S+)", (ROOT / "pyproject.toml").read_text("utf-8"))
     assert f"`pymarian` {pymarian[1]} " in compared
     (whole,) = (
         row["b"]["interval"] for row in rows("bootstrap")
