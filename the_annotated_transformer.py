@@ -4202,9 +4202,9 @@ def example_bleu() -> None:
 # %% [markdown]
 # ### What a number of pairs buys
 #
-# > From random weights, each doubling of the captions adds 3.5 to 8.5 BLEU. With 500 pairs, a model that already
+# > From random weights, each doubling of the captions adds 3.5 to 8.5<!--captions doubled--> BLEU. With 500 pairs, a model that already
 # > translates in the other direction gets as far as 2,000 pairs from random weights; with 8,000 it ends slightly
-# > lower. Messages of programs vary more: 4,000 pairs give 13.1 BLEU.
+# > lower. Messages of programs vary more: 4,000 pairs give 13.1<!--messages 4000--> BLEU.
 # >
 # > <details class="note"><summary>The settings, and what else to mind with few pairs</summary>
 # >
@@ -4617,7 +4617,7 @@ def example_translators() -> Any:
 
 # %% [markdown]
 # > A published Transformer of these dimensions, trained on the same pairs, has a `moses` score of 41.02 from English
-# > to German (Wu et al., 2021). Ours, trained on the pairs alone, scores 1.3 *less*
+# > to German (Wu et al., 2021). Ours, trained on the pairs alone, scores 1.3<!--en-de alone, behind Wu--> *less*
 # > ([details](lab_notebook.ipynb#The-translators)).
 #
 # ## What each part contributes (Section 6.2, Table 3)
@@ -4651,14 +4651,14 @@ def example_paper_table_3() -> Any:
 # > <details><summary>Does the same hold at our size?</summary>
 # >
 # > Some of it holds, and some doesn't, for variants of the `tiny` model after four passes through Multi30k
-# > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Each difference in BLEU has a 95% interval of ± 0.5
-# > BLEU over the seeds, and of about ± 1.1 if you also allow for the choice of test sentences. One head (A) is no
-# > worse than four, eight are 0.8 worse, sixteen 1.8. Narrow keys (B) cost 1.2 BLEU. Of the sizes (C), half the width
-# > of the model costs most, 2.6; twice the width gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four,
-# > probably because four passes are too few for overfitting to begin. Learned positions (E) are 1.3 worse than
+# > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Each difference in BLEU has a 95% interval of ± 0.5<!--reach-->
+# > BLEU over the seeds, and of about ± 1.1<!--reach with sentences--> if you also allow for the choice of test sentences. One head (A) is no
+# > worse than four, eight are 0.8<!--h = 8--> worse, sixteen 1.8<!--h = 16-->. Narrow keys (B) cost 1.2<!--d_k = 8--> BLEU. Of the sizes (C), half the width
+# > of the model costs most, 2.6<!--d_model = 64-->; twice the width gains 0.7<!--d_model = 256-->. Dropout (D) hurts: 0.1 costs 1.2<!--dropout = 0.1--> and 0.25 more than four,
+# > probably because four passes are too few for overfitting to begin. Learned positions (E) are 1.3<!--positions = learned--> worse than
 # > sinusoids, and without any, the model loses more than five; with [rotary
-# > positions](since_2017.ipynb#Rotary-positions) it gains 1.4. If you also allow for the thirty comparisons that we
-# > made, any difference below 1.84 could be chance, even the loss of sixteen heads (1.81) and the gain of rotary
+# > positions](since_2017.ipynb#Rotary-positions) it gains 1.4<!--rotary-->. If you also allow for the thirty comparisons that we
+# > made, any difference below 1.84<!--reach corrected--> could be chance, even the loss of sixteen heads (1.81<!--h = 16 exactly-->) and the gain of rotary
 # > positions.
 # >
 # > </details>
@@ -4986,7 +4986,7 @@ def example_patching() -> Any:
 # > | `inner_dropout` (on attention weights and inside the feed-forward network) is off | Section 5.4 names neither, and the authors' first release had both at 0 | not measured |
 # > | smoothing spreads $\epsilon_{ls}$ over all tokens but padding, the right one included; the authors' code gives the right token exactly $1 - \epsilon_{ls}$ | the paper does not say | the right token gets $\epsilon_{ls} / (n - 1)$ more, with $n$ tokens in the vocabulary |
 # > | the size of a batch is the number of tokens on its longer side, padding included | it bounds memory and work | not measured |
-# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | the two vocabularies may differ, and code written for the earlier editions still works | untied, 0.1 ± 0.5 BLEU more [after four passes](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) |
+# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | the two vocabularies may differ, and code written for the earlier editions still works | untied, 0.1 ± 0.5<!--tie = none ±--> BLEU more [after four passes](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) |
 # > | text is brought to Unicode's form NFC, and BPE never joins punctuation with letters | one spelling for each word | not measured |
 # > | Multi30k in place of WMT 2014, and German to English as well as English to German | small enough for a laptop | scores cannot be compared with the paper's |
 # > | learned positions are not scaled, and there are at most 512 | the paper does not say | not measured |

@@ -200,7 +200,9 @@ def mistakes_of_the_page() -> list[str]:
 
 def first_screen() -> str:
     """What a visitor sees of the README first: up to its first commands."""
-    text = re.sub(SWITCH, "", (ROOT / "README.md").read_text("utf-8"))
+    from blog.notebook import QUOTED
+
+    text = re.sub(f"{SWITCH}|{QUOTED}", "", (ROOT / "README.md").read_text("utf-8"))
     return re.match(r"(?s).*?\n```.*?\n```\n", text)[0]
 
 

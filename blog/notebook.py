@@ -60,6 +60,8 @@ FOLDED = "# @title ", "@example\n"
 ANSWER = "# @title Answer "  # how a cell begins whose output a reader should not see by chance
 # how prose ends whose answer the next cells show
 ASKED = r'<details class="answer">(?:(?!<details)[^\0])*</details>\s*$'
+# a number's name in `quotes.py`, behind it in a script or a README
+QUOTED = r"(?<=[\w%)])<!--([^<>\n]+)-->"
 ENABLE_CHARTS = (
     f"import sys; sys.path.append({str(BLOG)!r}); import charts; sys.path.pop(); charts.enable()"
 )
@@ -72,6 +74,8 @@ def build(script: str) -> NotebookNode:
     asked = 0
     cells = jupytext.reads(script, fmt="py:percent").cells
     for cell in cells:
+        if cell.cell_type == "markdown":
+            cell.source = re.sub(QUOTED, "", cell.source)
         digest = hashlib.sha256(f"{cell.cell_type}\0{cell.source}".encode()).hexdigest()[:8]
         seen[digest] += 1
         # equal cells need different ids
