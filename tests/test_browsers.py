@@ -1,8 +1,8 @@
 """The pages in Firefox and WebKit, from files and without a network, where these are installed.
 
-`make soak` tries both (Debian: firefox-esr; webkit2gtk-driver and xvfb), every other test WebKit
-alone, which stands for Safari. Playwright drives browsers of its own; these are asked over what is
-in each of them: Marionette, a socket and JSON, and WebDriver, HTTP and JSON.
+`make soak` tries both (Debian's `firefox-esr`, `webkit2gtk-driver` and `xvfb`); `make test` only
+WebKit, which stands for Safari. Playwright drives browsers of its own; these are asked over what
+each of them has: Marionette, a socket and JSON, and the driver's HTTP and JSON.
 """
 
 import itertools
@@ -123,7 +123,7 @@ class Firefox:
 
 
 class WebKit:
-    """WebKitGTK's MiniBrowser, on a screen that nobody sees, and what it is asked."""
+    """The `MiniBrowser` of WebKit, on a screen that nobody sees, and what it is asked."""
 
     def __init__(self, stack: ExitStack, program: Path):
         (port,), screen = free_ports(1), f":{os.getpid()}"
