@@ -100,7 +100,7 @@ def port_numbers(updates: tuple[int, ...] = (0, 1, 10, 100)) -> dict[str, object
 def benchmark(
     *, seeds: Seeds = APART, rows: Rows = RESULTS,
     python: Annotated[str, Parameter(help="the interpreter")] = "python3",
-    twin: Annotated[bool, Parameter(help="run learn.js in node instead")] = False,
+    twin: Annotated[bool, Parameter(help="run its twin in node instead")] = False,
     port: Port = None,
 ) -> None:  # fmt: skip
     """Train with each seed, and count what is right of the numbers that it has never seen:

@@ -38,7 +38,7 @@ def test_the_document_imports_nothing_of_ours():
         ("exercises.py", DOCUMENTS),
         ("practice/*.py", {*DOCUMENTS, "practice"}),
         ("translator/*.py", {*DOCUMENTS, "practice", "translator"}),
-        # one runs the page's learn.js
+        # one runs the page's small_model.js
         ("benchmarks/*.py", {*DOCUMENTS, "practice", "translator", "benchmarks", "blog"}),
     ],
 )

@@ -1,4 +1,4 @@
-// The page that `translator explain` writes: one figure, and the panels below it. What it exports is
+// The page that `translator explain` writes: one figure, and the panels below it. Its exports are
 // there for the tests, as `Page`.
 
 import { explorerContent } from "./page/engine.js";

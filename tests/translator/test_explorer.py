@@ -160,7 +160,7 @@ def difference(translator: tat.Translator, sentence: str) -> float:
 
 
 def test_the_script_of_the_page_is_put_together_of_what_is_here(tmp_path):
-    """It is committed, because an installed package has no esbuild; `make format` writes it."""
+    """It is committed, because an installed package has no `esbuild`; `make format` writes it."""
     if not (ROOT / "blog/node_modules/esbuild").is_dir():
         pytest.skip("no esbuild: npm ci --prefix blog")
     run_node(str(ROOT / "blog/bundle.js"), "explain", str(tmp_path / "explain.js"), check=True)

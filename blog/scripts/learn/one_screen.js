@@ -1,6 +1,6 @@
-// What one_screen.py does, with small_model.js: the same random numbers in the same order, so the same
-// weights, batches and losses. `settings` has the values that stand at the top of one_screen.py,
-// under their names there.
+// What one_screen.py does, with small_model.js: the same random numbers in the same order, so the
+// same weights, batches and losses. `settings` has the values that stand at the top of
+// one_screen.py, under their names there.
 export const OneScreen = (learn, tasks, settings, seed) => {
   const { N, d_model, d_ff, h, eps_ls, pairs, warmup, factor, held, every, last } = settings,
     M = 2 ** 31 - 1;

@@ -1,5 +1,5 @@
-// What the page asks the model in its worker. A job is a generator: it yields how far it is, so that
-// it can be stopped.
+// What the page asks the model in its worker. A job is a generator: it yields how far it is, so
+// that it can be stopped.
 
 import { ALPHA, BEAM, beamSteps, greedySteps, nucleus, sampleSteps } from "./decoding.js";
 import { lens, neighbours, patched, trace, without } from "./trace.js";

@@ -186,7 +186,7 @@ export function startText() {
   all("details.answer").forEach((answer) => {
     const list = answer.previousElementSibling,
       right = parseInt(answer.querySelector("strong")?.textContent, 10);
-    if (list?.tagName !== "OL" || !right || typeof Guesses === "undefined") return;
+    if (list?.tagName !== "OL" || !right) return;
     const items = [...list.children],
       count = document.createElement("small"),
       question = list.previousElementSibling?.textContent ?? "";

@@ -1,23 +1,30 @@
-"""The pages in Firefox, from files and without a network, where `firefox-esr` is installed.
+"""The pages in Firefox and WebKit, from files and without a network, where these are installed.
 
-Only `make soak` tries that. Playwright drives a Firefox of its own; this one is asked over
-Marionette, which is in every Firefox: a socket and JSON.
+`make soak` tries both (Debian's `firefox-esr`, `webkit2gtk-driver` and `xvfb`); `make test` only
+WebKit, which stands for Safari. Playwright drives browsers of its own; these are asked over what
+each of them has: Marionette, a socket and JSON, and the driver's HTTP and JSON.
 """
 
 import itertools
 import json
+import os
 import shutil
 import socket
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers import SOAK, wait_for
+from tests.helpers import SOAK, free_ports, started, wait_for
 from tests.test_write_it import ATTENTION
 
 FIGURE = "document.querySelector('.explorer.ready > div').shadowRoot"
+PANEL = "document.querySelector('.sentence-panel[data-panel=vectors]')"
 BOX = "document.querySelector('details.write-it[data-function=attention]')"
 # what lies beyond the right edge and can't be scrolled to within a box
 WIDE = """const edge = document.documentElement.clientWidth, boxed = (e) => e !== document.body
@@ -92,11 +99,20 @@ class Firefox:
 
     def into(self, frame: str) -> None:
         """Scroll to a frame, and ask its document from now on."""
-        self.ask("WebDriver:SwitchToFrame", element=None)
+        self.out_of_frames()
         self.run(f"document.querySelector('{frame}').scrollIntoView();")
         [element] = self.ask("WebDriver:FindElement", using="css selector", value=frame).values()
         self.ask("WebDriver:SwitchToFrame", element=element)
         self.until("document.querySelector('button') !== null")
+
+    def out_of_frames(self) -> None:
+        self.ask("WebDriver:SwitchToFrame", element=None)
+
+    def open(self, page: Path) -> None:
+        self.ask("WebDriver:Navigate", url=page.as_uri())
+
+    def errors(self) -> list[str]:
+        return self.chrome(ERRORS)
 
     def resize(self, width: int) -> None:
         """Make the inside of the window so wide."""
@@ -104,6 +120,70 @@ class Firefox:
         around = self.run("return outerWidth - innerWidth;")
         self.ask("WebDriver:SetWindowRect", width=width + around, height=900)
         assert self.run("return innerWidth;") == width
+
+
+class WebKit:
+    """The `MiniBrowser` of WebKit, on a screen that nobody sees, and what it is asked."""
+
+    def __init__(self, stack: ExitStack, program: Path):
+        (port,), screen = free_ports(1), f":{os.getpid()}"
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        stack.enter_context(started(["Xvfb", screen, "-screen", "0", "1440x900x24"], **quiet))
+        alone = os.environ | {"DISPLAY": screen, "GDK_BACKEND": "x11", "no_proxy": "*"}
+        driver = ["WebKitWebDriver", f"--port={port}"]
+        stack.enter_context(started(driver, env=alone, **quiet))
+        self.address = f"http://127.0.0.1:{port}/session"
+        options = {"webkitgtk:browserOptions": {"binary": str(program), "args": ["--automation"]}}
+        timeouts = {"pageLoad": 300_000, "script": 120_000}
+        wishes = {"capabilities": {"alwaysMatch": {"timeouts": timeouts, **options}}}
+
+        def connect():
+            try:
+                return self.ask("", **wishes)
+            except urllib.error.URLError:
+                return None
+
+        self.address += "/" + wait_for("WebKit", connect)["sessionId"]
+        stack.callback(self.ask, "", method="DELETE")
+
+    def ask(self, command: str, method: str = "POST", **about: object) -> Any:
+        body = json.dumps(about).encode() if method == "POST" else None
+        asked = urllib.request.Request(self.address + command, body, method=method)
+        try:
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(error.read().decode()) from error
+
+    def run(self, script: str, *given: object) -> Any:
+        return self.ask("/execute/sync", script=script, args=given)
+
+    def into(self, frame: str) -> None:
+        """Scroll to a frame, and ask its document from now on."""
+        self.out_of_frames()
+        self.run(f"document.querySelector('{frame}').scrollIntoView();")
+        self.ask("/frame", id=self.ask("/element", using="css selector", value=frame))
+        self.until("document.querySelector('button') !== null")
+
+    def out_of_frames(self) -> None:
+        self.ask("/frame", id=None)
+
+    def open(self, page: Path) -> None:
+        self.ask("/url", url=page.as_uri())
+
+    def errors(self) -> list[str]:
+        return []  # it doesn't tell them; what doesn't come is waited for in vain
+
+    until = Firefox.until
+
+
+@pytest.fixture(scope="module")
+def webkit() -> Iterator[WebKit]:
+    program = next(Path("/usr/lib").glob("*/webkit2gtk-4.*/MiniBrowser"), None)
+    if program is None or not shutil.which("WebKitWebDriver") or not shutil.which("Xvfb"):
+        pytest.skip("webkit2gtk-driver and xvfb are not installed")
+    with ExitStack() as stack:
+        yield WebKit(stack, program)
 
 
 @pytest.fixture(scope="module")
@@ -116,39 +196,51 @@ def firefox(tmp_path_factory) -> Iterator[Firefox]:
     opened.process.wait(30)
 
 
-def test_everything_that_computes_works(firefox, committed_page):
-    """Live figure, an editor, the trainer and the clinic; without an error."""
-    firefox.ask("WebDriver:Navigate", url=committed_page("the_annotated_transformer").as_uri())
-    firefox.until("document.querySelector('.explorer.ready') !== null")
-    firefox.run(f"const figure = {FIGURE}; "
+@pytest.mark.parametrize("name", ["webkit", "firefox"])
+def test_everything_that_computes_works(request, name, committed_page):
+    """Live figure, walk, a prediction, a panel, an editor, the trainer and the clinic."""
+    browser = request.getfixturevalue(name)
+    browser.open(committed_page("the_annotated_transformer"))
+    browser.until("document.querySelector('.explorer.ready') !== null")
+    browser.run(f"const figure = {FIGURE}; "
                 "figure.querySelector('#text').value = 'Ein Mann hebt einen Hund auf.';"
                 "figure.querySelector('button[type=submit]').click();")  # fmt: skip
-    firefox.until(f"{FIGURE}.querySelector('#translation').textContent.includes('dog')")
+    browser.until(f"{FIGURE}.querySelector('#translation').textContent.includes('dog')")
 
-    firefox.run(f"{BOX}.open = true; {BOX}.querySelector('textarea').value = arguments[0];"
+    browser.run("document.querySelector('#walk').click();")
+    browser.until("document.querySelector('.walk[open] .walk-side')?.textContent.includes('Hund')")
+    browser.run("document.querySelector('.walk').close();")
+
+    browser.run("document.querySelector('ol.choices button').click();")
+    browser.until("document.querySelector('details.answer').open")
+
+    browser.run(f"{PANEL}.scrollIntoView();")
+    browser.until(f"{PANEL}.querySelector('.panel-row')?.textContent.includes('Mann')")
+
+    browser.run(f"{BOX}.open = true; {BOX}.querySelector('textarea').value = arguments[0];"
                 f"{BOX}.querySelector('button').click();", ATTENTION)  # fmt: skip
-    firefox.until(f"{BOX}.querySelector('output').textContent.includes('Right')")
+    browser.until(f"{BOX}.querySelector('output').textContent.includes('Right')")
 
-    firefox.into("#trainer")
-    firefox.run("const task = document.querySelector('#learn-task'); task.value = 'copy';"
+    browser.into("#trainer")
+    browser.run("const task = document.querySelector('#learn-task'); task.value = 'copy';"
                 "task.dispatchEvent(new Event('change', { bubbles: true })); "
                 "document.querySelector('#learn-run').click();")  # fmt: skip
     # at first it is 3
-    firefox.until("/loss [01]\\./.test(document.querySelector('#learn-state')?.textContent)")
+    browser.until("/loss [01]\\./.test(document.querySelector('#learn-state')?.textContent)")
 
-    firefox.into("#clinic-frame")
-    firefox.until("!document.querySelector('#clinic-orders button').disabled")
-    firefox.run("document.querySelectorAll('#clinic-orders button')"
+    browser.into("#clinic-frame")
+    browser.until("!document.querySelector('#clinic-orders button').disabled")
+    browser.run("document.querySelectorAll('#clinic-orders button')"
                 ".forEach((one, i) => i < 3 && one.click());")  # fmt: skip
-    firefox.until("document.querySelectorAll('.clinic-result li').length > 8")
-    firefox.ask("WebDriver:SwitchToFrame", element=None)
-    assert firefox.chrome(ERRORS) == []
+    browser.until("document.querySelectorAll('.clinic-result li').length > 8")
+    browser.out_of_frames()
+    assert browser.errors() == []
 
 
 @pytest.mark.parametrize("name", ["the_annotated_transformer", "since_2017", "exercises", "clinic"])
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_nothing_is_wider_than_the_window(firefox, committed_page, language, name):
-    firefox.ask("WebDriver:Navigate", url=committed_page(name, language).as_uri())
+    firefox.open(committed_page(name, language))
     for width in (390, 820, 1440):
         firefox.resize(width)
         assert firefox.run(WIDE) == [], width
