@@ -146,7 +146,7 @@ def long_runs() -> Quotes:
 
 
 def close_to_wu() -> Quotes:
-    """The recipe close to that of Wu et al., with sinusoids (wu) and rotary positions (wurot)."""
+    """The recipe close to that of Wu et al., with sinusoids (`wu`) and rotary ones (`wurot`)."""
     runs = lab.long_runs()
 
     def scores(kind: str, alpha: str, key: str = "score") -> dict[int, float]:
