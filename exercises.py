@@ -2003,9 +2003,9 @@ def example_answer_7_3() -> None:
     turned cross-attention would depend on the first number."""
     torch.manual_seed(0)
     src, order, changes = torch.arange(4, 10).unsqueeze(0), torch.tensor([3, 1, 4, 0, 5, 2]), {}
-    plain = make_model(50, 50, N=2, d_model=32, d_ff=64, h=4).eval()
-    plain.src_embed.positions = NoPositions(0.0)
-    rotary = modern(make_model(50, 50, N=2, d_model=32, d_ff=64, h=4), "rotary").eval()
+    sizes = {"N": 2, "d_model": 32, "d_ff": 64, "h": 4}
+    plain = make_model(50, 50, **sizes, positions=NoPositions).eval()
+    rotary = make_model(50, 50, **sizes, **modern("rotary")).eval()
     for name, model in (("no positions", plain), ("rotary positions", rotary)):
         shuffled = model.encode(src[:, order], None) - model.encode(src, None)[:, order]
         changes[name] = gap = shuffled.abs().max().item()
