@@ -1343,10 +1343,13 @@ def example_neuron(number: int = 215) -> Chart:
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward (Section 3.1)."""
 
-    def __init__(self, d_model: int, self_attn: nn.Module, feed_forward: nn.Module):
+    def __init__(
+        self, d_model: int, self_attn: nn.Module, feed_forward: nn.Module,
+        connection: Callable[[int], nn.Module] = SublayerConnection,
+    ):  # fmt: skip
         super().__init__()
         self.self_attn, self.feed_forward = self_attn, feed_forward
-        self.sublayer = nn.ModuleList(SublayerConnection(d_model) for _ in range(2))
+        self.sublayer = nn.ModuleList(connection(d_model) for _ in range(2))
 
     def forward(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
         """x (B, S, d_model), src_mask (B, 1, S)."""
@@ -1542,11 +1545,12 @@ class DecoderLayer(nn.Module):
     """Masked self-attention, attention to the memory, then feed-forward (Section 3.1)."""
 
     def __init__(
-        self, d_model: int, self_attn: nn.Module, src_attn: nn.Module, feed_forward: nn.Module
-    ):
+        self, d_model: int, self_attn: nn.Module, src_attn: nn.Module, feed_forward: nn.Module,
+        connection: Callable[[int], nn.Module] = SublayerConnection,
+    ):  # fmt: skip
         super().__init__()
         self.self_attn, self.src_attn, self.feed_forward = self_attn, src_attn, feed_forward
-        self.sublayer = nn.ModuleList(SublayerConnection(d_model) for _ in range(3))
+        self.sublayer = nn.ModuleList(connection(d_model) for _ in range(3))
 
     def forward(
         self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None
@@ -1958,10 +1962,13 @@ def example_assembled() -> None:
 
 # %%
 class DroppingConnection(SublayerConnection):
-    """With dropout on what the sublayer adds (Section 5.4)."""
+    """With dropout on what the sublayer adds (Section 5.4), and perhaps with another norm."""
 
-    def __init__(self, d_model: int, dropout: float):
+    def __init__(
+        self, d_model: int, dropout: float, norm: Callable[[int], nn.Module] = nn.LayerNorm
+    ):
         super().__init__(d_model)
+        self.norm = norm(d_model)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -2004,7 +2011,9 @@ class DroppingFeedForward(PositionwiseFeedForward):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) to (B, T, d_model), each position on its own."""
-        return self.W_2(self.dropout(self.W_1(x).relu()))
+        if self.training and self.dropout.p:
+            return self.W_2(self.dropout(self.W_1(x).relu()))
+        return super().forward(x)
 
 
 # %% [markdown]
@@ -2015,7 +2024,7 @@ class DroppingFeedForward(PositionwiseFeedForward):
 # > embedding matrices are shared: `"all"` as in the paper (the two languages then need a shared vocabulary),
 # > `"target"` for the two on the target side, or `"none"`, which gives the base model two more tables of $37000
 # > \times 512$: 38 million weights on top of its 63 million. (Each call of `attn()` below makes a separate attention
-# > module.)
+# > module.) `positions` and the last five arguments put other parts into the model.
 # >
 # > <details class="note"><summary>The other arguments</summary>
 # >
@@ -2028,33 +2037,39 @@ class DroppingFeedForward(PositionwiseFeedForward):
 
 
 # %%
+Part = Callable[..., nn.Module]  # a class, or a function that makes a module
+POSITIONS = {"sinusoidal": PositionalEncoding, "learned": LearnedPositions}
+CONNECTIONS = {"post": PostNorm, "pre": DroppingConnection}
+
+
 def make_model(
     src_vocab: int, tgt_vocab: int, N: int = 6, d_model: int = 512, d_ff: int = 2048, h: int = 8,
     dropout: float = 0.1, *, norm: Literal["post", "pre"] = "post",
     tie: Literal["none", "target", "all"] = "none", inner_dropout: float = 0.0,
-    d_k: int | None = None, positions: Literal["sinusoidal", "learned"] = "sinusoidal",
+    d_k: int | None = None, positions: Literal["sinusoidal", "learned"] | Part = "sinusoidal",
+    attention: Part = AdjustableAttention, cross_attention: Part | None = None,
+    feed_forward: Part = DroppingFeedForward, connection: Part | None = None,
+    norm_layer: Part = nn.LayerNorm,
 ) -> Transformer:  # fmt: skip
     """A fresh Transformer, by default of the base model's sizes (Table 3), its matrices untied.
 
     Raises ValueError if sizes do not fit.
     """
     settings = dict(N=N, d_model=d_model, d_ff=d_ff, h=h, dropout=dropout, norm=norm, tie=tie)
-    settings |= dict(inner_dropout=inner_dropout, d_k=d_k, positions=positions)
+    settings |= dict(inner_dropout=inner_dropout, d_k=d_k)
+    if isinstance(positions, str):
+        settings["positions"] = positions
     check_sizes(src_vocab, tgt_vocab, settings)
-    attn = functools.partial(MultiHeadedAttention, h, d_model)
-    ffn = functools.partial(PositionwiseFeedForward, d_model, d_ff)
-    if inner_dropout or d_k:
-        attn = functools.partial(AdjustableAttention, h, d_model, inner_dropout, d_k)
-        ffn = functools.partial(DroppingFeedForward, d_model, d_ff, inner_dropout)
-    last_norm = functools.partial(nn.LayerNorm, d_model) if norm == "pre" else nn.Identity
-    kind = PositionalEncoding if positions == "sinusoidal" else LearnedPositions
-    place = functools.partial(kind, d_model, dropout)
-    encoder = Encoder([EncoderLayer(d_model, attn(), ffn()) for _ in range(N)], last_norm())
-    decoder = Decoder([DecoderLayer(d_model, attn(), attn(), ffn()) for _ in range(N)], last_norm())
-    if dropout or norm == "post":
-        connection = PostNorm if norm == "post" else DroppingConnection
-        for layer in [*encoder.layers, *decoder.layers]:
-            layer.sublayer = nn.ModuleList(connection(d_model, dropout) for _ in layer.sublayer)
+    attn = functools.partial(attention, h, d_model, inner_dropout, d_k)
+    cross = functools.partial(cross_attention or attention, *attn.args)
+    ffn = functools.partial(feed_forward, d_model, d_ff, inner_dropout)
+    connect = functools.partial(connection or CONNECTIONS[norm], dropout=dropout, norm=norm_layer)
+    place = functools.partial(POSITIONS.get(positions, positions), d_model, dropout)
+    last_norm = functools.partial(norm_layer, d_model) if norm == "pre" else nn.Identity
+    layers = [EncoderLayer(d_model, attn(), ffn(), connect) for _ in range(N)]
+    encoder = Encoder(layers, last_norm())
+    layers = [DecoderLayer(d_model, attn(), cross(), ffn(), connect) for _ in range(N)]
+    decoder = Decoder(layers, last_norm())
     src_embed = EmbeddingsWithPositions(Embeddings(d_model, src_vocab), place())
     tgt_embed = EmbeddingsWithPositions(Embeddings(d_model, tgt_vocab), place())
     model = Transformer(encoder, decoder, src_embed, tgt_embed, Generator(d_model, tgt_vocab))
@@ -2092,8 +2107,7 @@ def initialise(model: Transformer, tie: str) -> None:
 
 # %%
 # @title Sizes that do not fit are refused
-CHOICES = {"norm": ("post", "pre"), "tie": ("none", "target", "all")}
-CHOICES |= {"positions": ("sinusoidal", "learned")}
+CHOICES = {"norm": (*CONNECTIONS,), "tie": ("none", "target", "all"), "positions": (*POSITIONS,)}
 SIZE_NAMES = ("src_vocab", "tgt_vocab", "N", "d_model", "d_ff", "h", "d_k")
 
 
@@ -2682,10 +2696,10 @@ class Config:
     smoothing: float = 0.1  # eps_ls (5.4)
     seed: int = 0
 
-    def make_model(self, vocab: int) -> Transformer:
+    def make_model(self, vocab: int, **parts: Part) -> Transformer:
         """A fresh model of these sizes; languages share vocabulary and matrix (Section 3.4)."""
         sizes = (self.N, self.d_model, self.d_ff, self.h, self.dropout)
-        return make_model(vocab, vocab, *sizes, norm=self.norm, tie="all")
+        return make_model(vocab, vocab, *sizes, norm=self.norm, tie="all", **parts)
 
 
 # %% [markdown]
@@ -3775,9 +3789,8 @@ def savable_weights(model: Transformer, vocab: int) -> dict[str, Tensor]:
     def kinds(model: nn.Module) -> list[str]:
         return [type(m).__name__ for m in model.modules() if not isinstance(m, nn.Dropout)]
 
-    settings = {name: value for name, value in model.settings.items() if name != "modern"}
     with torch.device("meta"):  # sizes without numbers
-        again = make_model(vocab, vocab, **settings)
+        again = make_model(vocab, vocab, **model.settings)
     if shapes(model) != shapes(again) or kinds(model) != kinds(again):
         reason = "its layers, sizes or tied matrices are not those of make_model(vocab, vocab, ...)"
         raise ValueError(f"{reason}, so nobody could load it; save its state_dict() instead")

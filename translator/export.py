@@ -180,7 +180,10 @@ def specification(translator: Translator) -> Any:
     naming a layer that is not the paper's.
     """
     model, tokenizer = translator.model, translator.tokenizer
-    (check_marian if "marian" in model.settings.get("modern", ()) else check_papers)(model)
+    if isinstance(model.src_embed.positions, since.SplitPositions):
+        check_marian(model)
+    else:
+        check_papers(model)
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
 

@@ -54,7 +54,7 @@ def read_translator(path: str | Path, device: torch.device | None = None) -> Tra
 
 
 def build_for(
-    weights: dict[str, Tensor], settings: Settings, vocab: int, parts: dict | None = None
+    weights: dict[str, Tensor], settings: Settings, vocab: int, marian: dict | None = None
 ) -> Transformer:
     """A fresh model for weights that were read.
 
@@ -65,7 +65,7 @@ def build_for(
     needed = d * max(vocab, N * settings.d_ff, N * (heads or d))
     if len(weights) < settings.N or needed > there:
         raise ValueError(f"its sizes need {needed:,} weights or more, but there are {there:,}")
-    return build_model(settings, vocab, parts)
+    return build_model(settings, vocab, marian)
 
 
 def average_checkpoints(paths: list[Path]) -> dict[str, Tensor]:

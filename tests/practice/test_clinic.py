@@ -149,9 +149,10 @@ def of_kind(
     torch.manual_seed(0)
     V = len(tat.LETTERS)
     sizes = {"dropout": 0.0} | sizes
-    model = tat.make_model(V, V, N, d_model, 2 * d_model, h, norm=norm, tie=tie, **sizes)
+    sizes |= {"norm": norm, "tie": tie} | modern(*parts)
+    model = tat.make_model(V, V, N, d_model, 2 * d_model, h, **sizes)
     config = Config(d_model=d_model, warmup=100, smoothing=smoothing)
-    return examine.of_trainer(Trainer(modern(model, *parts) if parts else model, config))
+    return examine.of_trainer(Trainer(model, config))
 
 
 @pytest.mark.parametrize(
