@@ -32,9 +32,9 @@ from translator.__main__ import main
 from translator.corpus import write_store
 from translator.files import Refused, model_folder, read_tensors
 from translator.processes import stop_requests, told
-from translator.run import accelerator_use, matrix_speed, read_log
+from translator.run_log import accelerator_use, matrix_speed, read_log
 from translator.scoring import score
-from translator.sources import load_pairs, warn_of_hidden
+from translator.sources import Corpus, load_pairs, warn_of_hidden
 from translator.trainer import ParallelTrainer
 
 SMALL = "--N 1 --d-model 8 --d-ff 8 --h 1 --bpe 50 --tokens-per-batch 400"
@@ -456,7 +456,7 @@ def test_plan_leaves_out_what_is_far_longer_than_a_sentence(monkeypatch, data):
     machine = {"tokens_per_second": 9, "tokens_per_pair": 9}
     machine |= {"longest": 5000, "seconds_per_update": 1}
     monkeypatch.setattr(plan, "rehearse", lambda *_: machine)
-    command = plan.plan(str(data), "de", "en", None, 1.0, print)["command"]
+    command = plan.plan(Corpus(str(data)), 1.0, print)["command"]
     assert " --tokens-per-batch 1000 " in command and command.endswith(" --longest 1000")
 
 
