@@ -85,8 +85,8 @@ soak: $(READY) $(KATEX) ## try for hours what may go wrong with a run, run the r
 PRETTIER := node blog/node_modules/prettier/bin/prettier.cjs --log-level warn
 SCRIPTS := blog/*.js blog/template/*.js translator/explorer_page/*.js
 
-check: $(READY) $(KATEX) ## check the style and that notebook and script are twins
-	@status=0; for check in "ruff check ." "ruff format --check ." "$(PRETTIER) --check $(SCRIPTS)" "python blog/notebook.py check"; do \
+check: $(READY) $(KATEX) ## check the style, the types, and that notebook and script are twins
+	@status=0; for check in "ruff check ." "ruff format --check ." "pyrefly check" "$(PRETTIER) --check $(SCRIPTS)" "python blog/notebook.py check"; do \
 		echo "$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
 format: $(READY) $(KATEX) ## format the code

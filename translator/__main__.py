@@ -88,6 +88,7 @@ def train(
     words: bool = False, src: str = "de", tgt: str = "en", held_out: float | None = None,
     longest: Count | None = None, start_from: File | None = None, device: Device = None,
     shard: bool = False, limits: Annotated[Limits | None, Flat] = None,
+    # pyrefly: ignore[invalid-annotation] a class that is made from the fields of `Settings`
     changes: Annotated[options() | None, Flat] = None,
 ) -> None:  # fmt: skip
     """Train a model, or continue a training that was interrupted.
@@ -155,7 +156,7 @@ def learn(run: "Run", start_from: Path | None, limits: Limits, shard: bool) -> i
     run.prepare(start)
     torch.manual_seed(run.settings.seed)
     model = run.model()
-    if trained:
+    if start and trained:
         load_weights(model, weights_of(trained), start)
     if trained and run.first and (unknown := run.train.unknown()) and not run.tokenizer.words:
         warn(f"{unknown:.2%} of train are letters that {start} lacks; it reads and writes <unk>")
@@ -374,7 +375,8 @@ def evaluate(
 
     folder = model_folder(model)
     search = open_search(folder, beam, alpha, device, engine, type_)
-    pairs = FullPairs(data, split, *search.languages, held_out, warn)
+    src, tgt = search.languages
+    pairs = FullPairs(data, split, src, tgt, held_out, warn)
     sources, references = zip(*pairs, strict=True)
     start = time.monotonic()
     translations = search.translate(list(sources), warn)
@@ -651,7 +653,7 @@ def explained(error: Exception, given: list[str]) -> str:
     if isinstance(error, cyclopts.UnknownCommandError):
         return f"{text}; --help lists them"
     if isinstance(error, cyclopts.UnknownOptionError):
-        if other := OTHER_NAMES.get(error.token.keyword):
+        if other := OTHER_NAMES.get(str(error.token.keyword)):
             return f"Unknown option: {error.token.keyword}. Did you mean {other}?"
         if given[:1] in (["translate"], ["explain"]):
             return f"{text} A sentence that begins with a dash comes last, after --"
@@ -689,8 +691,10 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
 
     `name` is the program's in the help, by default that of its script.
     """
-    about = {"version": version, "help_format": "markdown", "suppress_keyboard_interrupt": False}
-    app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about)
+    app = cyclopts.App(
+        name, help="Train, use and look into a Transformer.", version=version,
+        help_format="markdown", suppress_keyboard_interrupt=False,
+    )  # fmt: skip
     commands = plan, train, translate, evaluate, average, explain, export, captions, judge, doctor
     for command in commands:
         app.command(command)

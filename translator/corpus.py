@@ -75,7 +75,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     return SidedTokenizer(source, target, str(description.get("language")))
 
 
-def read_rules(description: dict[str, Any], path: Path) -> Any:
+def read_rules(description: Any, path: Path) -> Any:
     """A `tokenizers.Tokenizer` from its description; raises as `read_tokenizer` does."""
     from tokenizers import Tokenizer as Vocabulary
 
@@ -101,7 +101,7 @@ def read_rules(description: dict[str, Any], path: Path) -> Any:
 
 def encode_texts(tokenizer: Tokenizer, texts: Iterable[str], language: str) -> list[list[int]]:
     """The ids of many sentences, without BOS and EOS, encoded on all cores at once."""
-    words = [words_of(text, language) for text in texts] if tokenizer.words else list(texts)
+    words: Any = [words_of(text, language) for text in texts] if tokenizer.words else list(texts)
     rules = vocabulary_for(tokenizer, language)
     marks = []
     if isinstance(tokenizer, SidedTokenizer):

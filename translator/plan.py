@@ -34,7 +34,7 @@ from translator.sources import BUILT_IN, SPLITS, divided, load_pairs, stream_pai
 from translator.trainer import ParallelTrainer
 
 # how `tiny` was set when the runs of `measured` were made
-MEASURED = {
+MEASURED: dict[str, Any] = {
     "positions": "sinusoidal", "schedule": "paper", "tokens_per_batch": 5000,
     "factor": 1.5, "warmup": 200, "dropout": 0.25,
 }  # fmt: skip
@@ -283,12 +283,12 @@ def rehearse(
     lengths = [(len(p.src), len(p.tgt)) for p in fits]
     rows = sorted_batches(lengths, settings.tokens_per_batch, seed=0)
     trainer.update([fits[i] for i in rows[0]])  # the first one is slower
-    start, tokens, updates = time.monotonic(), 0, 0
+    second, tokens, updates = time.monotonic(), 0, 0
     while time.monotonic() - began < seconds or updates < 3:
         batch = [fits[i] for i in rows[(updates + 1) % len(rows)]]
         trainer.update(batch)
         tokens, updates = tokens + sum(len(pair.tgt) - 1 for pair in batch), updates + 1
-    speed, memory = tokens / (time.monotonic() - start), 0.0
+    speed, memory = tokens / (time.monotonic() - second), 0.0
     with suppress(ImportError):  # Windows does not tell
         import resource
 
@@ -298,7 +298,7 @@ def rehearse(
         "tokens_per_second": round(speed),
         "tokens_per_pair": sum(len(p.tgt) - 1 for p in pairs) / len(pairs),
         "longest": max(max(map(len, pair)) for pair in pairs),
-        "seconds_per_update": (time.monotonic() - start) / updates,
+        "seconds_per_update": (time.monotonic() - second) / updates,
         "gigabytes": round(memory, 1),
         "vocabulary": len(tokenizer),
         "layers": settings.N,
@@ -470,7 +470,7 @@ def plan(
     languages = src, tgt
     _, tokenizer = started(start, languages, {})
     train, val, facts = text_facts(data, languages, held_out, tell, tokenizer)
-    facts = {"data": data, "src": src, "tgt": tgt} | facts
+    facts: dict[str, Any] = {"data": data, "src": src, "tgt": tgt} | facts
     for line in text_report(facts):
         say(line)
     share, runs = seen(train, val) if val else None, measured()
@@ -478,7 +478,7 @@ def plan(
     if start:
         why = "no saved run went on from another model on other text; train from scratch, too, and compare"
     facts |= {"seen": share and round(share, 3), "unit": unit_of(train), "bleu_runs": len(runs)}
-    facts |= {"bleu": None if why else expected(share, runs), "bleu_unknown": why}
+    facts |= {"bleu": None if why or share is None else expected(share, runs), "bleu_unknown": why}
     facts |= dict.fromkeys(("advice", "machine", "minutes", "command"))
     if facts["slips"].keys() & SPLITS:
         return facts | {"bleu": None, "bleu_unknown": "the lines don't belong together"}

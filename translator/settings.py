@@ -187,7 +187,8 @@ def options() -> type:
         values = [f"{getattr(preset, name)}" for preset in PRESETS.values()]
         shown = ", ".join(values[:1] if len(set(values)) == 1 else values)
         found[name] = Annotated[hint, Parameter(help=f"{help[name]} ({shown})")]
-    return TypedDict("Changes", found, total=False)
+    changes: Any = TypedDict
+    return changes("Changes", found, total=False)
 
 
 def saved_settings(saved: dict[str, Any]) -> Settings:
@@ -209,7 +210,8 @@ def make_settings(preset: str, words: bool, changes: dict[str, Any]) -> Settings
     """A preset with some settings changed; raises ValueError for what does not fit together."""
     if words and "bpe" in changes:
         raise ValueError("--words and --bpe exclude each other")
-    settings = replace(PRESETS[preset], **changes | ({"bpe": 0} if words else {}))
+    whole_words: dict[str, Any] = {"bpe": 0} if words else {}
+    settings = replace(PRESETS[preset], **changes | whole_words)
     import torch
 
     with torch.device("meta"):
@@ -229,10 +231,11 @@ def build_model(
     from the_annotated_transformer import make_model
 
     rotary = settings.positions == "rotary"
+    positions: Any = "sinusoidal" if rotary else settings.positions
     model = make_model(
         vocab, vocab, settings.N, settings.d_model, settings.d_ff, settings.h, settings.dropout,
         norm=settings.norm, tie=settings.tie, inner_dropout=settings.inner_dropout,
-        d_k=settings.d_k or None, positions="sinusoidal" if rotary else settings.positions,
+        d_k=settings.d_k or None, positions=positions,
     )  # fmt: skip
     if rotary and (settings.d_k or settings.d_model // settings.h) % 2:
         pairs = "rotary positions turn pairs of numbers"
