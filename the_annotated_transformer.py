@@ -152,7 +152,7 @@ def example(function: Callable[[], Any]) -> Callable[[], Any]:
         shown = function()
         if shown is not None:
             display(shown)
-        display(Markdown(f"**{next(NUMBERS)}.** {' '.join(function.__doc__.split())}"))
+        display(Markdown(f"**{next(NUMBERS)}.** {' '.join(str(function.__doc__).split())}"))
     return function
 
 
@@ -1501,7 +1501,7 @@ def example_masks() -> Chart:
     shown["decoder"] = (target_mask(tgt), target, target)
     shown["cross-attention"] = (source_mask(src).expand(1, 5, 6), target, source)  # one row for all
     assert target_mask(tgt)[0].sum() == 1 + 2 + 3 + 4 + 4  # a padded query sees the four real keys
-    return grid([[heatmap(m[0], *sides, k, unit="allowed") for k, (m, *sides) in shown.items()]])
+    return grid([[heatmap(m[0], q, k, name, unit="allowed") for name, (m, q, k) in shown.items()]])
 
 
 # %% [markdown]

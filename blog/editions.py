@@ -124,7 +124,7 @@ def prose(cells: list[NotebookNode]) -> Iterator[tuple[str, str]]:
                 if isinstance(function, ast.FunctionDef) and any(
                     ast.unparse(d) == "example" for d in function.decorator_list
                 ):
-                    for _, text, _ in pieces(ast.get_docstring(function, clean=False)):
+                    for _, text, _ in pieces(ast.get_docstring(function, clean=False) or ""):
                         if text:
                             yield text, f"{where} · caption"
             continue
@@ -159,8 +159,8 @@ def own_words() -> Iterator[tuple[str, str]]:
         source = path.read_text("utf-8")
         for found in re.finditer(rf"\b(?:say|told|_)\(\s*(?:\w+\s+\? {text}\s+: )?{text}", source):
             yield from ((json.loads(f'"{one}"'), path.name) for one in found.groups() if one)
-    found: list[str] = []
-    labelled((FIGURE / "figure.html").read_text("utf-8"), lambda text: found.append(text) or text)
+    labels: list[str] = []
+    labelled((FIGURE / "figure.html").read_text("utf-8"), lambda text: labels.append(text) or text)
     yield from ((text, "figure.html") for text in found)
     for about in json.loads((FIGURE / "models.json").read_text("utf-8")).values():
         yield about["note"], "models.json"
@@ -261,13 +261,14 @@ def closest(text: str, others: list[str]) -> str | None:
         matcher = difflib.SequenceMatcher(None, words, other.split(), autojunk=False)
         if matcher.real_quick_ratio() > 0.5 and matcher.quick_ratio() > 0.5:
             near[other] = matcher.ratio()
-    best = max(near, key=near.get, default=None)
+    best = max(near, key=near.__getitem__, default=None)
     return best if best is not None and near[best] > 0.5 else None
 
 
 def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) -> polib.POFile:
     """A catalogue with the pieces `texts`: translations stay, fuzzy if the English has changed."""
-    known = {(entry.msgctxt, entry.msgid): entry for entry in catalogue}
+    entries = ((entry.msgctxt, entry.msgid, entry) for entry in catalogue)
+    known: dict[tuple[str | None, str], polib.POEntry] = {(c, text): e for c, text, e in entries}
     gone = {key: entry for key, entry in known.items() if entry.msgstr and key not in texts}
     new = polib.POFile(wrapwidth=110)
     new.metadata, new.header = catalogue.metadata, catalogue.header

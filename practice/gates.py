@@ -479,7 +479,7 @@ def stubs() -> str:
     texts = [HEADER]
     for stub in dict.fromkeys(gate.stub for gate in GATES):
         asked = [(i, gate) for i, gate in enumerate(GATES, 1) if gate.stub == stub]
-        about = [" ".join(gate.cases.__doc__.split()) for _, gate in asked]
+        about = [" ".join(str(gate.cases.__doc__).split()) for _, gate in asked]
         about[1:] = [f"Gate {i}: {text}" for (i, _), text in zip(asked[1:], about[1:], strict=True)]
         text = "\n    ".join(textwrap.wrap(" ".join(about), 88))
         titles = "; gate ".join(f"{i}: {gate.title}" for i, gate in asked)

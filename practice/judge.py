@@ -59,7 +59,8 @@ class Reader:
     """A reader's file in its own process, which is started again when it had to be ended."""
 
     def __init__(self, path: Path):
-        self.path, self.process = path.resolve(), None
+        self.path = path.resolve()
+        self.process: Any = None  # subprocess.Popen, once it has been started
         self.late = False  # whether a call didn't end
 
     def close(self) -> None:
@@ -202,6 +203,7 @@ def try_gate(
     """Ask the reader's function all cases of a gate; `wrong` has the gates of wrong functions, and
     `end` is the time at which no call may go on, by time.monotonic."""
     seconds, found, right, notes = 0.0, [], [], []
+    mend = ""
     # now: the inputs are the right ones, whatever is in force later
     cases = list(gate.cases(w))
     shipped = len(cases)
@@ -314,7 +316,7 @@ def translations(
         yield f"no score: your code didn't translate one sentence within {seconds:g} seconds"
         return
     sources, references = (list(side) for side in zip(*pairs[: len(found)], strict=True))
-    ours = tat.translate_lines(tat.Translator(w.model, w.tokenizer), sources)
+    ours = list(tat.translate_lines(tat.Translator(w.model, w.tokenizer), sources))
     mine, theirs = (tat.bleu(lines, references)[0] for lines in (found, ours))
     yield (
         f"{name}, {len(found)} of {len(pairs)} sentences in {took:.0f} s: your code {mine:.1f} "

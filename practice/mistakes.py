@@ -62,7 +62,7 @@ def mistake(
     trains: bool = True, **puts: Any,
 ) -> None:  # fmt: skip
     """Enter a mistake in the catalogue; `about` are name to effect."""
-    CATALOGUE[about[0]] = Mistake(*about, puts, settings or {}, harmless, page, trains)
+    CATALOGUE[about[0]] = Mistake._make((*about, puts, settings or {}, harmless, page, trains))
 
 
 def slip(name: str, line: str, effect: str, **puts: Any) -> None:
@@ -477,7 +477,7 @@ mistake("no_norm", "norm", "no norm", RESIDUAL, "gradient",
         "At one layer that is true; the stream grows with every layer.",
         harmless=True, LayerNorm__forward=lambda self, x: x)
 
-def stacks(change: Callable) -> dict[str, Callable]:
+def stacks(change: Callable) -> dict[str, Any]:
     """Encoder and decoder of other layers, or with another last norm."""
 
     def with_init(init: Callable) -> Callable:

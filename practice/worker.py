@@ -66,13 +66,13 @@ def place(number: int, path: str) -> str:
 def complaint(error: BaseException, path: str) -> str:
     """What went wrong, and the lines of the reader's file on the way there, the last one last."""
     if isinstance(error, SyntaxError) and error.filename == path:
-        return f"{place(error.lineno, path)}: SyntaxError: {error.msg}"
+        return f"{place(error.lineno or 0, path)}: SyntaxError: {error.msg}"
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     stem = os.path.splitext(os.path.basename(path))[0]
     if isinstance(error, (AttributeError, ImportError)) and f"'{stem}'" in str(error):
         what += f" (your file is called {stem}, so `import {stem}` finds it: rename it)"
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [f"{place(f.lineno, path)}, {f.line}" for f in frames if f.filename == path]
+    lines = [f"{place(f.lineno or 0, path)}, {f.line}" for f in frames if f.filename == path]
     if len(lines) > MOST_LINES:
         lines[MOST_LINES // 2 : -MOST_LINES // 2] = ["..."]
     return ": ".join(("\n".join(lines), what)) if lines else what
@@ -156,7 +156,7 @@ def answer(module: Any, function: str, arguments: tuple, parts: int) -> dict[str
         if parts and (not hasattr(result, "__len__") or len(result) != parts):
             return {"error": f"{function} should give {parts} things"}
         found = [array(part) for part in result] if parts else array(result)
-    said = {"result": found, "printed": printed.getvalue()[:200]}
+    said: dict[str, Any] = {"result": found, "printed": printed.getvalue()[:200]}
     if pickle.dumps(handed) != before:
         said["changed"] = True
     return said
@@ -182,10 +182,11 @@ def main(path: str, loading_seconds: float) -> None:
                 os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()
+    module: Any = None
     late = "the file itself doesn't end within {:g} seconds: put what trains into a function"
     with limited(out, path, loading_seconds, late):
         try:
-            module: Any = load(path)
+            module = load(path)
             said = {}
         except BaseException as error:  # SystemExit, too: a script that wasn't made to be imported
             said = {"error": complaint(error, path), "fatal": True}
@@ -228,7 +229,7 @@ def end_when_late(
             break
     else:
         return
-    frame = sys._current_frames()[threading.main_thread().ident]
+    frame = sys._current_frames()[threading.main_thread().ident or 0]
     while frame and frame.f_code.co_filename != path:
         frame = frame.f_back
     where = place(frame.f_lineno, path) if frame else "in a library"

@@ -99,6 +99,7 @@ def train(
     words: bool = False, src: str = "de", tgt: str = "en", held_out: float | None = None,
     longest: Count | None = None, start_from: File | None = None, device: Device = None,
     shard: bool = False, limits: Annotated[Limits | None, Flat] = None,
+    # pyrefly: ignore[invalid-annotation] a class that is made from the fields of `Settings`
     changes: Annotated[options() | None, Flat] = None,
 ) -> None:  # fmt: skip
     """Train a model, or continue a training that was interrupted.
@@ -694,7 +695,7 @@ def explained(error: Exception, given: list[str]) -> str:
     if isinstance(error, cyclopts.UnknownCommandError):
         return f"{text}; --help lists them"
     if isinstance(error, cyclopts.UnknownOptionError):
-        if other := OTHER_NAMES.get(error.token.keyword):
+        if other := OTHER_NAMES.get(str(error.token.keyword)):
             return f"Unknown option: {error.token.keyword}. Did you mean {other}?"
         if given[:1] in (["translate"], ["explain"]):
             return f"{text} A sentence that begins with a dash comes last, after --"
@@ -729,8 +730,10 @@ def version() -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    about = {"version": version, "help_format": "markdown", "suppress_keyboard_interrupt": False}
-    app = cyclopts.App(PROGRAM, help="Train, use and look into a Transformer.", **about)
+    app = cyclopts.App(
+        PROGRAM, help="Train, use and look into a Transformer.", version=version,
+        help_format="markdown", suppress_keyboard_interrupt=False,
+    )  # fmt: skip
     commands = plan, train, translate, evaluate, average, explain, export, captions, judge, doctor
     for command in commands:
         app.command(command)

@@ -355,12 +355,12 @@ def of_variety(rows: list[list[int]], pairs: list[Pair]) -> Symptom:
     return Symptom("variety", state, said)
 
 
-def of_updates(expected: Prospect, step: int) -> Symptom:
-    """Whether a run has had as many updates as its text takes; asked of one that isn't good."""
+def of_updates(share: float, step: int) -> Symptom:
+    """Whether a run has had the updates that its text takes, or a share; asked if it isn't good."""
     said = f"{step} updates, as many as plan would take"
-    if expected.share >= 0.5:
+    if share >= 0.5:
         return Symptom("updates", "well", said)
-    said = f"{step} updates, {expected.share:.0%} of what plan would take: train longer"
+    said = f"{step} updates, {share:.0%} of what plan would take: train longer"
     return Symptom("updates", "young", said)
 
 
@@ -392,7 +392,7 @@ def diagnose(
     if bleu >= expected.good:  # it has what such a text gives, however it came there
         of_run = [one for one in of_run if one.test != "falling"]
     elif expected.share is not None:
-        of_run.append(of_updates(expected, step))
+        of_run.append(of_updates(expected.share, step))
     if bleu < 5:  # it may still learn to end
         shown = [one._replace(state="young") if one.test == "ends" else one for one in shown]
     symptoms = slipped + of_run + shown + learning

@@ -35,7 +35,7 @@ from translator.sources import SPLITS, Corpus, divided
 from translator.trainer import ParallelTrainer
 
 # how `tiny` was set when the runs of `measured` were made
-MEASURED = {
+MEASURED: dict[str, Any] = {
     "positions": "sinusoidal", "schedule": "paper", "tokens_per_batch": 5000,
     "factor": 1.5, "warmup": 200, "dropout": 0.25,
 }  # fmt: skip
@@ -281,12 +281,12 @@ def rehearse(
     lengths = [(len(p.src), len(p.tgt)) for p in fits]
     rows = sorted_batches(lengths, settings.tokens_per_batch, seed=0)
     trainer.update([fits[i] for i in rows[0]])  # the first one is slower
-    start, tokens, updates = time.monotonic(), 0, 0
+    second, tokens, updates = time.monotonic(), 0, 0
     while time.monotonic() - began < seconds or updates < 3:
         batch = [fits[i] for i in rows[(updates + 1) % len(rows)]]
         trainer.update(batch)
         tokens, updates = tokens + sum(len(pair.tgt) - 1 for pair in batch), updates + 1
-    speed, memory = tokens / (time.monotonic() - start), 0.0
+    speed, memory = tokens / (time.monotonic() - second), 0.0
     with suppress(ImportError):  # Windows does not tell
         import resource
 
@@ -296,7 +296,7 @@ def rehearse(
         "tokens_per_second": round(speed),
         "tokens_per_pair": sum(len(p.tgt) - 1 for p in pairs) / len(pairs),
         "longest": max(max(map(len, pair)) for pair in pairs),
-        "seconds_per_update": (time.monotonic() - start) / updates,
+        "seconds_per_update": (time.monotonic() - second) / updates,
         "gigabytes": round(memory, 1),
         "vocabulary": len(tokenizer),
         "layers": settings.N,

@@ -190,7 +190,8 @@ def options() -> type:
         values = ["growing" if value == "None" else value for value in values]
         shown = ", ".join(values[:1] if len(set(values)) == 1 else values)
         found[name] = Annotated[hint, Parameter(help=f"{help[name]} ({shown})")]
-    return TypedDict("Changes", found, total=False)
+    changes: Any = TypedDict
+    return changes("Changes", found, total=False)
 
 
 def growing_dropout(passes: float) -> float:
@@ -217,7 +218,8 @@ def make_settings(preset: str, words: bool, changes: dict[str, Any]) -> Settings
     """A preset with some settings changed; raises ValueError for what does not fit together."""
     if words and "bpe" in changes:
         raise ValueError("--words and --bpe exclude each other")
-    settings = replace(PRESETS[preset], **changes | ({"bpe": 0} if words else {}))
+    whole_words: dict[str, Any] = {"bpe": 0} if words else {}
+    settings = replace(PRESETS[preset], **changes | whole_words)
     import torch
 
     with torch.device("meta"):
@@ -236,7 +238,9 @@ def build_model(
     from since_2017 import make_marian, modern, with_fast_dropout
     from the_annotated_transformer import make_model
 
-    sizes = (settings.d_model, settings.d_ff, settings.h, settings.dropout or 0.0)
+    # what grows is set before each update, where layers have a place for it
+    dropout = DROPOUT_PER_PASS if settings.dropout is None else settings.dropout
+    sizes = (settings.d_model, settings.d_ff, settings.h, dropout)
     others = {
         "norm": settings.norm, "tie": settings.tie, "inner_dropout": settings.inner_dropout,
         "d_k": settings.d_k or None,

@@ -434,9 +434,7 @@ def test_few_updates_are_no_illness_and_many_that_came_to_nothing_are(
 
 
 def test_updates_are_held_beside_what_plan_would_take():
-    assert [
-        doctor.of_updates(doctor.Prospect(800, share, 3, 30), 9).state for share in (0.3, 0.9)
-    ] == ["young", "well"]
+    assert [doctor.of_updates(share, 9).state for share in (0.3, 0.9)] == ["young", "well"]
 
 
 def test_evaluation_is_held_beside_training(trained):
