@@ -25,7 +25,7 @@
 #
 # | how to read | what | time |
 # |---|---|---|
-# | **the road**, on a first visit | Part 1 as far as [the model assembled](#The-model-assembled); Part 2 as far as [while it learns](#While-it-learns); *What next* as far as [what to do now](#What-to-do-now) | about 70 minutes, ten of them at a model that learns and in the clinic |
+# | **the road**, on a first visit | Part 1 as far as [the model assembled](#The-model-assembled); Part 2 as far as [while it learns](#While-it-learns); *What next* as far as [what to do now](#What-to-do-now) | about 72 minutes, ten of them at a model that learns and in the clinic |
 # | **everything**, if you want to build systems like this yourself | Parts 1 to 6, those after Part 3 in any order; then [Since 2017](since_2017.ipynb) | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered); the [glossary](#Glossary) | |
 
@@ -410,8 +410,8 @@ def saved_rows(name: str) -> list[dict]:
 # used for reading comprehension, abstractive summarisation, textual entailment and general sentence representations.
 # End-to-end memory networks used attention recurrently, in place of recurrence along the sequence, and did well on
 # simple-language question answering and language modelling. As far as the authors know, the Transformer is the first
-# model for mapping sequences to sequences that computes its representations by self-attention alone, without
-# recurrence along the sequence and without convolution. As little as twelve hours of training on eight P100 GPUs
+# model for mapping sequences to sequences that relates positions by self-attention alone, without recurrence along the
+# sequence and without convolution. As little as twelve hours of training on eight P100 GPUs
 # brought it to a new state of the art in translation. The authors' code is part of
 # [tensor2tensor](https://github.com/tensorflow/tensor2tensor).
 #
@@ -1153,7 +1153,8 @@ def example_four_heads() -> Chart:
 # > as large. Layer normalisation shifts and scales the $d$ entries of each vector to mean 0 and variance 1, and then
 # > applies a learned gain $\gamma$ and bias $\beta$ to each entry:
 # >
-# > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta, \qquad \mu = \frac{1}{d}\sum_i x_i, \qquad \sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
+# > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta$$
+# > $$\mu = \frac{1}{d}\sum_i x_i, \qquad \sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
 # >
 # > A sublayer reads the normalised vector; what it computes is added to the stream itself, as on the right of the
 # > picture. (The left is the order in the paper, rare in new models. A [side
@@ -2646,7 +2647,8 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 # > individual batches; with $\beta_2 = 0.98$, the second looks back over about fifty. The step is the learning rate
 # > times the first, divided by the square root of the second:
 # >
-# > $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2, \qquad w \leftarrow w - \mathit{lrate} \cdot \hat m \,/\, (\sqrt{\hat v} + \epsilon)$$
+# > $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2$$
+# > $$w \leftarrow w - \mathit{lrate} \cdot \hat m \,/\, (\sqrt{\hat v} + \epsilon)$$
 # >
 # > The hats stand for a correction that matters in the first steps, when the averages, which start at zero, are still
 # > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$. And $\epsilon$ keeps the
@@ -4424,8 +4426,8 @@ def average_weights(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 # %% [markdown]
 # > Here are beam search and averaging, applied to the model trained above, with BLEU on the first 300 validation
-# > sentences; with so few, a difference of a point proves nothing. Averaging does harm if the model is still improving
-# > a lot from one checkpoint to the next, as in a very short run: the mean then lags behind. (In [a longer
+# > sentences; with so few, a difference of a point proves nothing. The run was short, and its checkpoints were still
+# > improving; yet the mean is far better than the last of them. (In [a longer
 # > run](lab_notebook.ipynb#Post-norm-and-Adam-in-a-longer-run), it gains more than two BLEU.) The program keeps a
 # > *moving average* of the weights while it trains, over about the last tenth of the run, and translates with it.
 
@@ -4698,7 +4700,8 @@ def example_table_4() -> Any:
 #
 # ## Conclusion (Section 7)
 #
-# The Transformer was the first model for mapping sequences to sequences to be based on attention alone. It trained
+# The Transformer was the first model for mapping sequences to sequences in which attention alone relates the positions.
+# It trained
 # faster than models with recurrence or convolution, and set a new state of the art on both translation tasks. The
 # authors planned to apply it to images, audio and video, to restrict attention to neighbourhoods when input and
 # output are large, and to make generation less sequential.
