@@ -399,8 +399,7 @@ def example_claims() -> Any:
 # > **Other seeds.** Three seeds say little about the scatter of one recipe, and we saw little that suggests that
 # > recipes scatter differently. So each measure has one standard deviation $s$, pooled within all kinds of run: 32 of
 # > the miniature (34 greedily), eight of the long runs. An interval is $t\,s\sqrt{1/3 + 1/3}$, with Student's $t$ for
-# > the pooled degrees of freedom. Pairing by seed gains nothing: $s$ of the miniature's BLEU is 0.32<!--s--> on the
-# > H100, and 0.32<!--s in blocks--> with seeds as blocks. Two kinds of run scatter more. From English to German, our
+# > the pooled degrees of freedom. Two kinds of run scatter more. From English to German, our
 # > recipe's test scores have an $s$ of 0.42<!--s en-de-->, all others 0.16<!--s of the others--> (seen afterwards);
 # > with its own $s$, the second claim is 0.6 ± 0.9<!--second claim--> for seeds alone, *not shown*, and on validation
 # > 1.2 ± 0.4<!--second claim val-->. The perplexity of `adam post` scatters five times as much as the rest and is
@@ -501,8 +500,8 @@ def example_test_sets() -> Any:
     rows: dict[str, dict] = {}
     for row in saved_rows("test_sets"):
         if row["search"] != "greedy" and row["split"] != "val":
-            found = rows.setdefault(row["model"], {"model": row["model"]})
-            found[row["split"]] = f"{row['bleu']:.2f} ({row['chrf']:.1f}; {row['length']:.2f})"
+            cells = rows.setdefault(row["model"], {"model": row["model"]})
+            cells[row["split"]] = f"{row['bleu']:.2f} ({row['chrf']:.1f}; {row['length']:.2f})"
     print("BLEU (chrF; length)")
     return table(list(rows.values())) if rows else None
 
@@ -539,14 +538,14 @@ def example_wu() -> Any:
     """Lower-cased text, English to German:
     means over the seeds of `moses`, the translations' length and chrF."""
     kinds = {"lower": "ours", "wu": "close to theirs", "wurot": "the same, rotary"}
-    found: dict[tuple[str, str, str], list[dict]] = {}
+    runs: dict[tuple[str, str, str], list[dict]] = {}
     for row in saved_rows("quality"):
         kind = kinds.get(re.sub(r"-.*", "", row.get("model") or ""))
         if kind and "beam" in row["search"]:
-            found.setdefault((kind, row["split"], row["search"].split()[-1]), []).append(row)
+            runs.setdefault((kind, row["split"], row["search"].split()[-1]), []).append(row)
     rows = []
-    for recipe, split, penalty in sorted(found, key=lambda kind: (*kind[1:], kind[0])):
-        alike = found[recipe, split, penalty]
+    for recipe, split, penalty in sorted(runs, key=lambda run: (*run[1:], run[0])):
+        alike = runs[recipe, split, penalty]
         means = {k: np.mean([row[k] for row in alike]) for k in ("bleu_moses", "length", "chrf")}
         rows.append({"split": split, "penalty": penalty, "recipe": recipe, "seeds": len(alike)})
         rows[-1] |= {"moses": f"{means['bleu_moses']:.2f}", "length": f"{means['length']:.3f}"}
@@ -566,9 +565,7 @@ def example_wu() -> Any:
 # > 1.2<!--wurot gain--> more. More than half of that is the brevity penalty: before it, the gain is
 # > 0.5<!--wurot gain without length-->. With α = 1.8, where no translation is too short, the two seeds that have both
 # > rows gain 0.9 and 0.4<!--wurot 1.8 gains-->. chrF rises in every run, by 0.8 to 1.0<!--wurot chrf--> at α = 1. One
-# > of the six runs was made on a CPU, in float32, and the others on an NVIDIA H100 in [TF32](#On-an-accelerator). At
-# > α = 1.8 these models have 41.1<!--wurot 1.8 mean-->, and so has `multi30k-en-de`; `rotary-en-de` has
-# > 41.2<!--rotary-en-de moses-->. So no model of ours is shown to be the best from English to German.
+# > of the six runs was made on a CPU, in float32, and the others on an NVIDIA H100 in [TF32](#On-an-accelerator). At α = 1.8 they score what `multi30k-en-de` and `rotary-en-de` do, within a tenth of a point. So no model of ours is shown to be the best from English to German.
 # >
 # > Wu et al. also report test_2017 and `mscoco`, where we haven't scored the models that learned from the pairs
 # > alone, so there we claim nothing. A replication is [prepared](recipes/README.md#a-replication-that-was-not-run).
@@ -600,18 +597,17 @@ def example_bootstrap() -> Any:
     for row in sorted(saved_rows("bootstrap"), key=lambda row: row["split"]):
         a, b, (low, high) = row["a"], row["b"], row["difference_interval"]
         if row["split"] == TEST or a["model"] == "made-pairs":
-            found = {"split": row["split"], "before": a["model"], "after": b["model"]}
-            found |= {"search": a["search"].split(",")[0]}
-            found |= {"BLEU": f"{a['bleu']:.2f} → {b['bleu']:.2f}"}
-            found |= {"difference": f"{row['difference']:+.2f}"}
-            rows.append(found | {"95%": f"{low:+.2f} to {high:+.2f}"})
+            rows.append({"split": row["split"], "before": a["model"], "after": b["model"]})
+            rows[-1]["search"] = a["search"].split(",")[0]
+            rows[-1]["BLEU"] = f"{a['bleu']:.2f} → {b['bleu']:.2f}"
+            rows[-1]["difference"] = f"{row['difference']:+.2f}"
+            rows[-1]["95%"] = f"{low:+.2f} to {high:+.2f}"
     return table(rows) if rows else None
 
 
 # %% [markdown]
 # > **The first rounds have no control.** Each model after a round also trained for longer, and all but one of these
-# > comparisons have one seed (the second German-English round gains 0.87<!--second round-->, and 0.62 and
-# > 0.57<!--second round, other seeds--> with two other seeds). The second English-German round is within chance.
+# > comparisons have one seed (the second German-English round was made with two other seeds, and gains with each). The second English-German round is within chance.
 # >
 # > **The round with rotary positions has one:** from the same three models, with the same settings and for as many
 # > updates, but on the old pairs alone (31 passes, where the models with new pairs made 8). All three share one set
@@ -954,15 +950,13 @@ def example_accelerator() -> Any:
     """Target tokens a second, and MFU, for three sizes."""
     rows: dict[str, dict] = {}
     for row in saved_rows("accelerator"):
-        found = f"{row['tokens_per_second']:,} ({row['mfu']:.0%})"
-        rows.setdefault(row["way"], {"numbers": row["way"]})[row["preset"]] = found
+        cells = rows.setdefault(row["way"], {"numbers": row["way"]})
+        cells[row["preset"]] = f"{row['tokens_per_second']:,} ({row['mfu']:.0%})"
     return table(list(rows.values())).fillna("") if rows else None
 
 
 # %% [markdown]
-# > **The larger the model, the more short numbers gain:** with bfloat16 and compiled layers, `base` is
-# > 3.2<!--base compiled--> and `big` 5.3<!--big compiled--> times as fast as in float32; `small` gains at most a
-# > fifth. Fused attention has no clear effect on such short sentences. Even `big` uses only a quarter of the H100's
+# > **The larger the model, the more short numbers gain:** `big` becomes five times as fast in bfloat16 with compiled layers, `small` gains at most a fifth. Fused attention has no clear effect on such short sentences. Even `big` uses only a quarter of the H100's
 # > speed in bfloat16; we didn't look for the rest. The program itself trains in float32.
 #
 # ### Beside others
@@ -986,8 +980,8 @@ def example_training_speed() -> Chart | None:
     peers = {row["preset"]: row for row in saved_rows("peers")}
     name, rows = "times the speed of 2022", []
     for preset, row in last.items():
-        found = peers.get(preset, row)["tokens_per_second"]
-        speeds = {who: speed["median"] for who, speed in found.items()}
+        tokens = peers.get(preset, row)["tokens_per_second"]
+        speeds = {who: speed["median"] for who, speed in tokens.items()}
         for who, speed in speeds.items():
             if who not in ("2022", "JoeyNMT"):  # which is no peer any more
                 times = row["ratio_of_pairs"] * speed / speeds["this"]
@@ -1038,21 +1032,21 @@ def example_curve() -> Any:
     runs: dict[tuple[str, str, int], list[dict]] = {}
     for row in saved_rows("curve"):
         if row["kind"] == "curve":
-            found = row["test"]["beam"] | {"updates": row["updates"]}
-            runs.setdefault((row["data"], row["start"], row["pairs"]), []).append(found)
+            scores = row["test"]["beam"] | {"updates": row["updates"]}
+            runs.setdefault((row["data"], row["start"], row["pairs"]), []).append(scores)
     for row in saved_rows("first_stage"):
         if (row["variant"], row["direction"]) == ("rotary", "de-en"):
-            found = row[TEST]["beam"] | {"updates": row["step"]}
-            runs.setdefault(("multi30k", "scratch", 29_000), []).append(found)
+            scores = row[TEST]["beam"] | {"updates": row["step"]}
+            runs.setdefault(("multi30k", "scratch", 29_000), []).append(scores)
     rows = []
     order = sorted(runs, key=lambda run: (run[0] != "multi30k", run[1] != "scratch", run[2]))
     for data, start, pairs in order:
-        found = runs[data, start, pairs]
-        scores = [row["bleu"] for row in found]
+        seeds = runs[data, start, pairs]
+        bleu = [row["bleu"] for row in seeds]
         rows.append({"text": data.split("/")[-1], "begins with": start, "pairs": pairs})
-        rows[-1] |= {"runs": len(found), "updates": found[0]["updates"]}
-        rows[-1]["BLEU"] = f"{np.mean(scores):.1f} ({min(scores):.1f} to {max(scores):.1f})"
-        rows[-1]["chrF"] = f"{np.mean([row['chrf'] for row in found]):.1f}"
+        rows[-1] |= {"runs": len(seeds), "updates": seeds[0]["updates"]}
+        rows[-1]["BLEU"] = f"{np.mean(bleu):.1f} ({min(bleu):.1f} to {max(bleu):.1f})"
+        rows[-1]["chrF"] = f"{np.mean([row['chrf'] for row in seeds]):.1f}"
     return table(rows) if rows else None
 
 
@@ -1120,34 +1114,36 @@ def example_clinic() -> Any:
     runs: dict[str, list[dict]] = {}
     for row in saved_rows("clinic"):
         runs.setdefault(row["mistake"], []).append(row)
-    found = []
-    for mistake, rows in runs.items():
-        numbers = {
-            what: round(float(np.mean([row.get(key, math.nan) for row in rows])), 3)
-            for what, key in keys.items()
-        }
-        seen = Counter(test for row in rows for test in row["seen"])
-        every = len(rows)
-        where = [test if n == every else f"{test} ({n} of {every})" for test, n in seen.items()]
-        found.append({"mistake": mistake} | numbers | {"seen": ", ".join(where) or "nowhere"})
-    return table(found) if found else None
+    rows = []
+    for mistake, seeds in runs.items():
+        rows.append({"mistake": mistake})
+        for column, key in keys.items():
+            rows[-1][column] = round(float(np.mean([row.get(key, math.nan) for row in seeds])), 3)
+        tests = []
+        for test, count in Counter(test for row in seeds for test in row["seen"]).items():
+            tests.append(test if count == len(seeds) else f"{test} ({count} of {len(seeds)})")
+        rows[-1]["seen"] = ", ".join(tests) or "nowhere"
+    return table(rows) if rows else None
 
 
 @example
 def example_clinic_counts() -> Any:
     """What each seed says: mistakes that show neither in the loss nor in held-out accuracy,
     and what else does or doesn't see them."""
-    found, cheap = [], {"wires", "loss", "gradient", "inventory", "heart"}
-    for seed in sorted({row["seed"] for row in saved_rows("clinic")}):
-        rows = [row for row in saved_rows("clinic") if row["seed"] == seed]
-        ill = [{*row["seen"]} for row in rows if row["kind"] != "healthy"]
+    cheap = {"wires", "loss", "gradient", "inventory", "heart"}
+    seeds: dict[int, list[dict]] = {}
+    for row in saved_rows("clinic"):
+        seeds.setdefault(row["seed"], []).append(row)
+    rows = []
+    for seed, models in sorted(seeds.items()):
+        ill = [{*row["seen"]} for row in models if row["kind"] != "healthy"]
         hidden = [tests for tests in ill if not tests & {"curve", "held out"}]
-        found.append({"seed": seed, "mistakes": len(ill), "hidden": len(hidden)})
-        found[-1]["hidden, and written badly"] = sum("written" in tests for tests in hidden)
-        found[-1]["seen in a fresh model"] = sum(bool(tests & cheap) for tests in ill)
-        healthy = [row for row in rows if row["kind"] == "healthy"]
-        found[-1]["healthy called ill"] = sum(bool(row["seen"]) for row in healthy)
-    return table(found) if found else None
+        rows.append({"seed": seed, "mistakes": len(ill), "hidden": len(hidden)})
+        rows[-1]["hidden, and written badly"] = sum("written" in tests for tests in hidden)
+        rows[-1]["seen in a fresh model"] = sum(bool(tests & cheap) for tests in ill)
+        healthy = [row for row in models if row["kind"] == "healthy"]
+        rows[-1]["healthy called ill"] = sum(bool(row["seen"]) for row in healthy)
+    return table(rows) if rows else None
 
 
 # %% [markdown]
@@ -1168,24 +1164,22 @@ def example_clinic_blind() -> Any:
     """Changes drawn by chance: what they are,
     how many numbers are written right after a short training, and which tests call them ill."""
     rows = saved_rows("clinic_blind")
-    drawn = [row for row in rows if row["kind"] == "mistake"]
+    if not rows:
+        return None
+    usual = next(row["trained"]["exact"] for row in rows if row["kind"] == "as it is")
     healthy = [row for row in rows if row["kind"] == "healthy"]
-    usual = next((row["trained"]["exact"] for row in rows if row["kind"] == "as it is"), 1.0)
-    once = {row["change"]: row for row in drawn if row["works"] == "differently"}
-    changed = [*once.values()]
-    harmful = [row for row in changed if row["trained"]["exact"] < usual - 0.2]
-    groups = {"changes": changed, "that do harm": harmful, "healthy models": healthy}
-    for what, some in groups.items():
-        called = sum(bool(row["ill"]) for row in some)
-        tests = ", ".join(dict.fromkeys(test for row in some for test in row["ill"]))
-        by = f", by {tests}" if tests and some is healthy else ""
-        print(f"{what}: {called} of {len(some)} are called ill{by}")
-    found = []
-    for row in changed:
-        found.append({"function": row["where"], "change": row["change"]})
-        ill = ", ".join(row["ill"]) or "nothing"
-        found[-1] |= {"written": row["trained"]["exact"], "ill": ill}
-    return table(found) if found else None
+    drawn = [row for row in rows if row["kind"] == "mistake" and row["works"] == "differently"]
+    changes = [*{row["change"]: row for row in drawn}.values()]
+    harmful = [row for row in changes if row["trained"]["exact"] < usual - 0.2]
+    groups = {"changes": changes, "that do harm": harmful, "healthy models": healthy}
+    for name, models in groups.items():
+        ill = sum(bool(row["ill"]) for row in models)
+        print(f"{name}: {ill} of {len(models)} are called ill")
+    cells = []
+    for row in changes:
+        cells.append({"function": row["where"], "change": row["change"]})
+        cells[-1] |= {"written": row["trained"]["exact"], "ill": ", ".join(row["ill"]) or "nothing"}
+    return table(cells)
 
 
 # %% [markdown]

@@ -78,11 +78,7 @@ def short_runs() -> Quotes:
 
 
 def scatter(variants: dict[str, lab.Seeds]) -> Quotes:
-    """How short runs scatter: between seeds, and between machines."""
-    names = [name for name in lab.comparable(variants, "BLEU") if lab.CPU not in name]
-    bleu = np.array([[variants[name][seed]["bleu_beam"] for seed in range(3)] for name in names])
-    rest = bleu - bleu.mean(1, keepdims=True) - bleu.mean(0) + bleu.mean()
-    blocks = math.sqrt((rest**2).sum() / (2 * (len(bleu) - 1)))
+    """How short runs scatter between machines."""
     twins = [
         abs(row["bleu_beam"] - variants[name + lab.CPU][seed]["bleu_beam"])
         for name in variants
@@ -95,8 +91,6 @@ def scatter(variants: dict[str, lab.Seeds]) -> Quotes:
         if "accelerator" not in row["machine"] and row["seed"] == 0
     }
     return {
-        "s": f"{lab.pooled(list(bleu))[0]:.2f}",
-        "s in blocks": f"{blocks:.2f}",
         "twins": f"{np.mean(twins):.1f}",
         "twins at most": f"{max(twins):.1f}",
         "h = 1, one run on a CPU": f"{cpu['base'] - cpu['h = 1']:.1f}",
@@ -172,7 +166,6 @@ def close_to_wu() -> Quotes:
         "wurot gain without length": f"{np.mean(gains('1.0', 'without length')):.1f}",
         "wurot 1.8 gains": listed(gains("1.8")),
         "wurot chrf": f"{min(chrf):.1f} to {max(chrf):.1f}",
-        "wurot 1.8 mean": f"{np.mean([*scores('close to Wu, rotary', '1.8').values()]):.1f}",
         "wu updates": f"{first['step']:,} updates of up to {first['settings']['tokens_per_batch']:,} tokens a side",
         "wu tokens": f"{first['tokens'] / 1e6:.0f} million",
         "wu tokens, times": f"{first['tokens'] / tokens_of_base:.0f}",
@@ -188,7 +181,6 @@ def quality() -> Quotes:
         if row["search"] == BEAM and row["step"] == 3400:
             suffix = " val" if row["split"] == "val" else ""
             quotes[model + suffix] = f"{row['bleu']:.1f}"
-            quotes[f"{model} moses{suffix}"] = f"{row['bleu_moses']:.1f}"
         of_test = (row["split"], row["search"], row["step"]) == (lab.TEST, BEAM, 4700)
         if of_test and re.fullmatch(r"en-de-\d|multi30k-en-de", model):
             alone.append(row["bleu_moses"])
@@ -217,15 +209,7 @@ def bootstrap() -> Quotes:
     quotes = {"bootstrap differences": f"{min(reaches):.1f} to {max(reaches):.1f}"}
     second = [row for row in rows if row["b"]["model"] == "multi30k-de-en"]
     second = next(row for row in second if "beam" in row["a"]["search"])
-    seeds = [
-        row["bleu"] - second["a"]["bleu"]
-        for row in saved_rows("quality")
-        if re.fullmatch(r"de-en-\d", row.get("model") or "")
-        and (row["split"], row["search"]) == (lab.TEST, BEAM)
-    ]
     low, high = second["b"]["interval"]
-    quotes["second round"] = f"{second['difference']:.2f}"
-    quotes["second round, other seeds"] = listed(seeds, 2)
     quotes["one score"] = f"{(high - low) / 2:.1f}"
     for row in rows:
         a, b = row["a"], row["b"]
@@ -257,12 +241,6 @@ def speed() -> Quotes:
     for row in saved_rows("step_profile"):
         if "mfu" in row:
             quotes[f"MFU {row['preset']}"] = f"{row['mfu']:.0%}"
-    tokens = {
-        (row["preset"], row["way"]): row["tokens_per_second"] for row in saved_rows("accelerator")
-    }
-    for preset in ("base", "big"):
-        times = tokens[preset, "bfloat16, compiled"] / tokens[preset, "float32"]
-        quotes[f"{preset} compiled"] = f"{times:.1f}"
     for number, row in saved_rows("scale")[-1]["pairs"].items():
         quotes[f"scale {number}"] = f"{int(number):,}"
         quotes[f"scale {number} seconds"] = f"{row['first_update_seconds']:.1f}"
