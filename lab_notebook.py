@@ -554,18 +554,15 @@ def example_wu() -> Any:
 
 
 # %% [markdown]
-# > With α = 1, the three seeds score 40.92, 40.99 and 40.79<!--wu scores-->, as much as the 41.02 of Wu et al. But
-# > our translations have 0.98<!--wu length--> of the references' length and theirs 0.999. Before the brevity penalty
-# > ours have 41.8<!--wu without length-->; but written longer (α = 1.8), two of these models have 40.2 and
-# > 40.7<!--wu 1.8 scores-->, since longer translations match less. **What ours would score at their length, or with
-# > their penalty, we don't know.** With α = 1.8, neither this recipe nor our own is shown to be the better one (the
-# > table).
+# > With α = 1, this recipe scores as much as the 41.02 of Wu et al. But its translations are shorter than theirs.
+# > Before the brevity penalty it would be ahead; but written longer (α = 1.8), both models that were scored so score less, since longer translations match less. **What ours would score at their length, or with their
+# > penalty, we don't know.** With α = 1.8, neither this recipe nor our own is shown to be the better one.
 # >
-# > **Rotary positions** in this recipe score 42.07, 42.20 and 41.89<!--wurot scores--> with α = 1,
-# > 1.2<!--wurot gain--> more. More than half of that is the brevity penalty: before it, the gain is
-# > 0.5<!--wurot gain without length-->. With α = 1.8, where no translation is too short, the two seeds that have both
-# > rows gain 0.9 and 0.4<!--wurot 1.8 gains-->. chrF rises in every run, by 0.8 to 1.0<!--wurot chrf--> at α = 1. One
-# > of the six runs was made on a CPU, in float32, and the others on an NVIDIA H100 in [TF32](#On-an-accelerator). At α = 1.8 they score what `multi30k-en-de` and `rotary-en-de` do, within a tenth of a point. So no model of ours is shown to be the best from English to German.
+# > **Rotary positions** gain in this recipe, too (the table of claims). More than half of that is the brevity
+# > penalty: with α = 1.8, where no translation is too short, the two seeds that have both rows gain 0.9 and
+# > 0.4<!--wurot 1.8 gains-->. chrF rises in every run. One of the six runs was made on a CPU, in float32, and the
+# > others on an NVIDIA H100 in [TF32](#On-an-accelerator). At α = 1.8 they score what `multi30k-en-de` and
+# > `rotary-en-de` do, within a tenth of a point. So no model of ours is shown to be the best from English to German.
 # >
 # > Wu et al. also report test_2017 and `mscoco`, where we haven't scored the models that learned from the pairs
 # > alone, so there we claim nothing. A replication is [prepared](recipes/README.md#a-replication-that-was-not-run).
@@ -612,15 +609,13 @@ def example_bootstrap() -> Any:
 # > **The round with rotary positions has one:** from the same three models, with the same settings and for as many
 # > updates, but on the old pairs alone (31 passes, where the models with new pairs made 8). All three share one set
 # > of new pairs, which these models wrote together with three others, and one seed of the second stage: the interval
-# > is for other first stages and sentences, not for other sets of pairs. The new pairs are ahead by
-# > 1.3<!--new pairs--> BLEU on test_2016_flickr (1.2<!--new pairs without length--> without length), on the
-# > validation set by 1.4 ± 0.7<!--new pairs val--> for other first stages, and chrF agrees. Read this as an estimate
+# > is for other first stages and sentences, not for other sets of pairs. The new pairs are ahead on the test set (the table of claims) and by 1.4 ± 0.7<!--new pairs val--> on the validation set, for other first stages. Read this as an estimate
 # > that favours the new pairs: the settings suit four times as many pairs, dropout was lowered to 0.2, and the
 # > control's validation loss rose from 1.448 to 1.469 before it ended.
 # >
 # > **Which kind of pairs does the work?** The last rows add to the old pairs a model's own translations (`own`),
 # > back-translations (`back`) or both (`back-own`), for 900 updates with one seed each. Of the six comparisons only
-# > both together, greedily, are beyond chance after correction (1.1<!--back-own greedy-->). This doesn't show which
+# > both together, greedily, are beyond chance after correction. This doesn't show which
 # > kind matters, nor that back-translations are useless. What keeping the closest of four contributes, we didn't
 # > test.
 
@@ -679,14 +674,12 @@ def example_miniature() -> Any:
 # %% [markdown]
 # > Where the table contradicts the paper, itself, or what you may expect:
 # >
-# > - **Heads.** In the paper, one head is 0.6<!--paper, one head--> BLEU behind four, and eight and sixteen are best.
+# > - **Heads.** In the paper, one head is behind four, and eight and sixteen are best.
 # >   Here one wide head is *ahead* of four (1.2 ± 0.5<!--h = 1 ±-->). But of that lead chrF has only 0.4 ±
-# >   0.4<!--h = 1 chrF ±-->, and the one run of it on a CPU was 0.2<!--h = 1, one run on a CPU--> *behind* its base.
-# >   So: one head is no worse, sixteen of width 8 look worse.
+# >   0.4<!--h = 1 chrF ±-->, and its one run on a CPU was *behind* its base. So: one head is no worse, sixteen of width 8 look worse.
 # > - **Dropout** costs 1.2<!--dropout = 0.1--> at the paper's 0.1, where the paper loses BLEU *without* it. Four
 # >   passes are probably too few for overfitting; our long runs (38 passes) have 0.25.
-# > - **Smoothing.** Without it the perplexity is lower and BLEU is, too, as in the paper: here by 0.4 ±
-# >   0.5<!--smoothing = 0.0 ±-->, there by 0.5<!--paper, no smoothing-->. With 0.2, nothing but the perplexity moves
+# > - **Smoothing.** Without it the perplexity is lower and BLEU is, too, as in the paper, but here within chance. With 0.2, nothing but the perplexity moves
 # >   beyond chance with five beams.
 # > - **Positions.** Learned positions are behind sinusoids, and in the paper nearly as good; four passes may be too
 # >   few to learn them. Without any, the encoder sees a bag of words.
@@ -704,9 +697,7 @@ def example_miniature() -> Any:
 # >   tokens](#Scores-of-others), dropout and larger batches, Adam with post-norm scores what our recipe does with 20
 # >   million.
 # >
-# > Three variants were trained on both machines, and their differences agree within the intervals. But one seed ends
-# > elsewhere: with five beams, such twins lie 0.5<!--twins--> BLEU apart on average, and up to
-# > 1.3<!--twins at most-->.
+# > Three variants were trained on both machines, and their differences agree within the intervals, though single seeds end elsewhere.
 # >
 # > **What this doesn't show.** The rate was tuned for each optimiser and place of the norm, but for no other variant,
 # > which favours the base. Four passes say nothing about long runs.
@@ -750,7 +741,7 @@ def example_rotary() -> Any:
 # > Every mean difference is positive, in BLEU, without length and in chrF, and in the program's recipe the perplexity
 # > falls with every seed. But with five beams no difference *without length* is beyond chance if other sentences
 # > count as well (the table of claims). So the sign is hardly in doubt, and the size is: the means lie between a half
-# > and one and a half BLEU, in the table of claims ± 0.9 to 1.0<!--rotary claims, reaches-->. The penalty was chosen
+# > and one and a half BLEU. The penalty was chosen
 # > for a model with sinusoids.
 
 # %% [markdown]

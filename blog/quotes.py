@@ -23,6 +23,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 import lab_notebook as lab  # noqa: E402
+from blog.editions import DIGITS  # noqa: E402
 from blog.notebook import QUOTED  # noqa: E402
 from the_annotated_transformer import saved_rows  # noqa: E402
 from translator import plan  # noqa: E402
@@ -34,7 +35,6 @@ TEXTS = [
         "the_annotated_transformer.py", "models/multi30k-de-en-rotary/README.md",
     )
 ]  # fmt: skip
-DIGITS = r"\d(?:[\d,.]*\d)?"
 SPACE = r"(?:\s+(?:# > *)?)"  # a line of a script may end here
 NEAR = 300  # characters before a name in which its numbers are looked for
 BEAM = "beam 5, alpha 1.8"
@@ -74,36 +74,7 @@ def short_runs() -> Quotes:
     quotes["reach corrected"] = f"{corrected:.2f}"
     sentences = lab.sentences_reach("val", "de-en", "beam")
     quotes["reach with sentences"] = f"{math.hypot(reach, sentences):.1f}"
-    return quotes | scatter(variants)
-
-
-def scatter(variants: dict[str, lab.Seeds]) -> Quotes:
-    """How short runs scatter between machines."""
-    twins = [
-        abs(row["bleu_beam"] - variants[name + lab.CPU][seed]["bleu_beam"])
-        for name in variants
-        if name + lab.CPU in variants
-        for seed, row in variants[name].items()
-    ]
-    cpu = {
-        row["variant"]: row["bleu_beam"]
-        for row in saved_rows("miniature")
-        if "accelerator" not in row["machine"] and row["seed"] == 0
-    }
-    return {
-        "twins": f"{np.mean(twins):.1f}",
-        "twins at most": f"{max(twins):.1f}",
-        "h = 1, one run on a CPU": f"{cpu['base'] - cpu['h = 1']:.1f}",
-    }
-
-
-def paper() -> Quotes:
-    """Differences in the paper's Table 3."""
-    bleu = {row["variant"]: row["bleu"] for row in saved_rows("paper") if row["table"] == 3}
-    return {
-        "paper, one head": f"{bleu['h = 4'] - bleu['h = 1']:.1f}",
-        "paper, no smoothing": f"{bleu['base'] - bleu['smoothing = 0.0']:.1f}",
-    }
+    return quotes
 
 
 def long_runs() -> Quotes:
@@ -124,51 +95,24 @@ def long_runs() -> Quotes:
     for name, split in {"second claim": lab.TEST, "second claim val": "val"}.items():
         mean = lab.long_difference(runs, *ours, split, BEAM)[0]
         quotes[name] = f"{mean:.1f} ± {lab.seeds_reach(pooled(split, ours), 4):.1f}"
-    for name, split, measure in (
-        ("new pairs", lab.TEST, "score"),
-        ("new pairs without length", lab.TEST, "without length"),
-        ("new pairs val", "val", "score"),
-    ):
-        mean, reach = lab.long_difference(runs, "old pairs", "new pairs", split, BEAM, measure)
-        quotes[name] = f"{mean:.1f} ± {reach:.1f}" if split == "val" else f"{mean:.1f}"
-    claims = lab.example_claims()
-    claims = getattr(claims, "data", claims)
-    long = [name for name in claims.index if name.startswith("rotary") and "4 passes" not in name]
-    reaches = [float(cell.split(" ± ")[1]) for cell in claims.loc[long, "BLEU"]]
-    quotes["rotary claims, reaches"] = f"{min(reaches):.1f} to {max(reaches):.1f}"
+    mean, reach = lab.long_difference(runs, "old pairs", "new pairs", "val", BEAM)
+    quotes["new pairs val"] = f"{mean:.1f} ± {reach:.1f}"
     return quotes
 
 
 def close_to_wu() -> Quotes:
-    """The recipe close to that of Wu et al., with sinusoids (`wu`) and rotary ones (`wurot`)."""
+    """The recipe close to that of Wu et al., with sinusoids and with rotary positions (`wurot`)."""
     runs = lab.long_runs()
-
-    def scores(kind: str, alpha: str, key: str = "score") -> dict[int, float]:
-        rows = runs[kind, lab.TEST, f"beam 5, alpha {alpha}"]
-        return {seed: row[key] for seed, row in sorted(rows.items())}
-
-    def gains(alpha: str, key: str = "score") -> list[float]:
-        before, after = (
-            scores(kind, alpha, key) for kind in ("close to Wu", "close to Wu, rotary")
-        )
-        return [after[seed] - before[seed] for seed in before]
-
-    first = runs["close to Wu", lab.TEST, "beam 5, alpha 1.0"][0]
+    before, after = (runs[kind, lab.TEST, BEAM] for kind in ("close to Wu", "close to Wu, rotary"))
+    gains = [after[seed]["score"] - before[seed]["score"] for seed in sorted(before)]
+    row = runs["close to Wu", lab.TEST, "beam 5, alpha 1.0"][0]
+    longest = row["settings"]["tokens_per_batch"]
     tokens_of_base = lab.miniature()["base"][0]["tokens"]
-    chrf = gains("1.0", "chrf")
     return {
-        "wu scores": listed(scores("close to Wu", "1.0").values(), 2),
-        "wurot scores": listed(scores("close to Wu, rotary", "1.0").values(), 2),
-        "wu length": f"{np.mean([*scores('close to Wu', '1.0', 'length').values()]):.2f}",
-        "wu without length": f"{np.mean([*scores('close to Wu', '1.0', 'without length').values()]):.1f}",
-        "wu 1.8 scores": listed(scores("close to Wu", "1.8").values()),
-        "wurot gain": f"{np.mean(gains('1.0')):.1f}",
-        "wurot gain without length": f"{np.mean(gains('1.0', 'without length')):.1f}",
-        "wurot 1.8 gains": listed(gains("1.8")),
-        "wurot chrf": f"{min(chrf):.1f} to {max(chrf):.1f}",
-        "wu updates": f"{first['step']:,} updates of up to {first['settings']['tokens_per_batch']:,} tokens a side",
-        "wu tokens": f"{first['tokens'] / 1e6:.0f} million",
-        "wu tokens, times": f"{first['tokens'] / tokens_of_base:.0f}",
+        "wurot 1.8 gains": listed(gains),
+        "wu updates": f"{row['step']:,} updates of up to {longest:,} tokens a side",
+        "wu tokens": f"{row['tokens'] / 1e6:.0f} million",
+        "wu tokens, times": f"{row['tokens'] / tokens_of_base:.0f}",
     }
 
 
@@ -212,9 +156,7 @@ def bootstrap() -> Quotes:
     low, high = second["b"]["interval"]
     quotes["one score"] = f"{(high - low) / 2:.1f}"
     for row in rows:
-        a, b = row["a"], row["b"]
-        if (b["model"], b["search"]) == ("made-pairs-back-own", "greedy"):
-            quotes["back-own greedy"] = f"{row['difference']:.1f}"
+        a = row["a"]
         if (a["model"], row["split"]) == ("rotary-pairs", lab.TEST) and "beam" in a["search"]:
             low, high = row["difference_interval"]
             quotes["new pairs, one model"] = f"{row['difference']:.1f}"
@@ -324,7 +266,6 @@ def listed(values: Any, digits: int = 1) -> str:
 
 SOURCES = (
     short_runs,
-    paper,
     long_runs,
     close_to_wu,
     quality,
