@@ -264,17 +264,8 @@ def listed(values: Any, digits: int = 1) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-SOURCES = (
-    short_runs,
-    long_runs,
-    close_to_wu,
-    quality,
-    bootstrap,
-    speed,
-    blind,
-    learned,
-    expectations,
-)
+SOURCES = (short_runs, long_runs, close_to_wu, quality, bootstrap)
+SOURCES += (speed, blind, learned, expectations)
 
 
 def from_rows() -> Quotes:
@@ -335,14 +326,16 @@ def stale() -> Iterator[tuple[Path, str, list[str]]]:
 
 def main() -> int:
     """Do what the command line says; returns the exit status."""
-    write = sys.argv[1:] == ["write"]
-    status = 0
-    for path, text, changes in stale():
+    try:
+        texts = [*stale()]
+    except ValueError as error:
+        print(f"error: {error}")
+        return 2
+    for path, text, changes in texts:
         print(*(f"{path.name}: {change}" for change in changes), sep="\n")
-        if write:
+        if sys.argv[1:] == ["write"]:
             path.write_text(text, "utf-8")
-        status = int(not write)
-    return status
+    return int(bool(texts) and sys.argv[1:] != ["write"])
 
 
 if __name__ == "__main__":
