@@ -399,11 +399,10 @@ def example_claims() -> Any:
 # > **Other seeds.** Three seeds say little about the scatter of one recipe, and we saw little that suggests that
 # > recipes scatter differently. So each measure has one standard deviation $s$, pooled within all kinds of run: 32 of
 # > the miniature (34 greedily), eight of the long runs. An interval is $t\,s\sqrt{1/3 + 1/3}$, with Student's $t$ for
-# > the pooled degrees of freedom. Two kinds of run scatter more. From English to German, our
-# > recipe's test scores have an $s$ of 0.42<!--s en-de-->, all others 0.16<!--s of the others--> (seen afterwards);
-# > with its own $s$, the second claim is 0.6 ± 0.9<!--second claim--> for seeds alone, *not shown*, and on validation
-# > 1.2 ± 0.4<!--second claim val-->. The perplexity of `adam post` scatters five times as much as the rest and is
-# > left out.
+# > the pooled degrees of freedom. Two kinds of run scatter more. From English to German, our recipe's test scores
+# > have an $s$ of 0.42<!--s en-de-->, all others 0.16<!--s of the others--> (seen afterwards); with its own $s$, the
+# > second claim is 0.6 ± 0.9<!--second claim--> for seeds alone, *not shown*, and on validation 1.2 ±
+# > 0.4<!--second claim val-->. The perplexity of `adam post` scatters five times as much as the rest and is left out.
 # >
 # > **Other sentences.** Draw a thousand sentences from a test set again and again, with replacement, and the BLEU of
 # > one of our models varies by about one and a half points in either direction (a *bootstrap*; Koehn, 2004). The
@@ -555,11 +554,12 @@ def example_wu() -> Any:
 
 # %% [markdown]
 # > With α = 1, this recipe scores as much as the 41.02 of Wu et al. But its translations are shorter than theirs.
-# > Before the brevity penalty it would be ahead; but written longer (α = 1.8), both models that were scored so score less, since longer translations match less. **What ours would score at their length, or with their
-# > penalty, we don't know.** With α = 1.8, neither this recipe nor our own is shown to be the better one.
+# > Before the brevity penalty it would be ahead; but written longer (α = 1.8), both models that were scored so score
+# > less, since longer translations match less. **What ours would score at their length, or with their penalty, we
+# > don't know.** With α = 1.8, neither this recipe nor our own is shown to be the better one.
 # >
 # > **Rotary positions** gain in this recipe, too (the table of claims). More than half of that is the brevity
-# > penalty: with α = 1.8, where no translation is too short, the two seeds that have both rows gain 0.9 and
+# > penalty. With α = 1.8, where no translation is too short, the two seeds that have both rows gain 0.9 and
 # > 0.4<!--wurot 1.8 gains-->. chrF rises in every run. One of the six runs was made on a CPU, in float32, and the
 # > others on an NVIDIA H100 in [TF32](#On-an-accelerator). At α = 1.8 they score what `multi30k-en-de` and
 # > `rotary-en-de` do, within a tenth of a point. So no model of ours is shown to be the best from English to German.
@@ -604,20 +604,21 @@ def example_bootstrap() -> Any:
 
 # %% [markdown]
 # > **The first rounds have no control.** Each model after a round also trained for longer, and all but one of these
-# > comparisons have one seed (the second German-English round was made with two other seeds, and gains with each). The second English-German round is within chance.
+# > comparisons have one seed (the second German-English round was made with two other seeds, and gains with each).
+# > The second English-German round is within chance.
 # >
 # > **The round with rotary positions has one:** from the same three models, with the same settings and for as many
 # > updates, but on the old pairs alone (31 passes, where the models with new pairs made 8). All three share one set
 # > of new pairs, which these models wrote together with three others, and one seed of the second stage: the interval
-# > is for other first stages and sentences, not for other sets of pairs. The new pairs are ahead on the test set (the table of claims) and by 1.4 ± 0.7<!--new pairs val--> on the validation set, for other first stages. Read this as an estimate
-# > that favours the new pairs: the settings suit four times as many pairs, dropout was lowered to 0.2, and the
-# > control's validation loss rose from 1.448 to 1.469 before it ended.
+# > is for other first stages and sentences, not for other sets of pairs. The new pairs are ahead on the test set (the
+# > table of claims) and by 1.4 ± 0.7<!--new pairs val--> on the validation set, for other first stages. Read this as
+# > an estimate that favours the new pairs: the settings suit four times as many pairs, dropout was lowered to 0.2,
+# > and the control's validation loss rose from 1.448 to 1.469 before it ended.
 # >
 # > **Which kind of pairs does the work?** The last rows add to the old pairs a model's own translations (`own`),
 # > back-translations (`back`) or both (`back-own`), for 900 updates with one seed each. Of the six comparisons only
-# > both together, greedily, are beyond chance after correction. This doesn't show which
-# > kind matters, nor that back-translations are useless. What keeping the closest of four contributes, we didn't
-# > test.
+# > both together, greedily, are beyond chance after correction. This doesn't show which kind matters, nor that
+# > back-translations are useless. What keeping the closest of four contributes, we didn't test.
 
 # %% [markdown]
 # ## The paper's Table 3 in miniature
@@ -674,13 +675,13 @@ def example_miniature() -> Any:
 # %% [markdown]
 # > Where the table contradicts the paper, itself, or what you may expect:
 # >
-# > - **Heads.** In the paper, one head is behind four, and eight and sixteen are best.
-# >   Here one wide head is *ahead* of four (1.2 ± 0.5<!--h = 1 ±-->). But of that lead chrF has only 0.4 ±
-# >   0.4<!--h = 1 chrF ±-->, and its one run on a CPU was *behind* its base. So: one head is no worse, sixteen of width 8 look worse.
+# > - **Heads.** In the paper, one head is behind four, and eight and sixteen are best. Here one wide head is *ahead*
+# >   of four (1.2 ± 0.5<!--h = 1 ±-->). But of that lead chrF has only 0.4 ± 0.4<!--h = 1 chrF ±-->, and its one run
+# >   on a CPU was *behind* its base. So: one head is no worse, sixteen of width 8 look worse.
 # > - **Dropout** costs 1.2<!--dropout = 0.1--> at the paper's 0.1, where the paper loses BLEU *without* it. Four
 # >   passes are probably too few for overfitting; our long runs (38 passes) have 0.25.
-# > - **Smoothing.** Without it the perplexity is lower and BLEU is, too, as in the paper, but here within chance. With 0.2, nothing but the perplexity moves
-# >   beyond chance with five beams.
+# > - **Smoothing.** Without it the perplexity is lower and BLEU is, too, as in the paper, but here within chance.
+# >   With 0.2, nothing but the perplexity moves beyond chance with five beams.
 # > - **Positions.** Learned positions are behind sinusoids, and in the paper nearly as good; four passes may be too
 # >   few to learn them. Without any, the encoder sees a bag of words.
 # > - **Sizes.** Six layers, and a feed-forward of twice the width, make no difference beyond chance; in the paper
@@ -688,8 +689,8 @@ def example_miniature() -> Any:
 # > - **Since 2017.** `modern` (rotary, RMSNorm, gated, grouped, with a tenth fewer parameters) gains with greedy
 # >   decoding and with the best penalty, but not in chrF. The gated feed-forward alone is behind, at a rate tuned for
 # >   the plain one. A decoder alone, with five layers and almost a third fewer parameters, is 0.5 ±
-# >   0.6<!--decoder_only greedy ±--> behind greedily; 1.7 ± 0.6<!--decoder_only beside rotary ±--> if both have rotary
-# >   positions.
+# >   0.6<!--decoder_only greedy ±--> behind greedily; 1.7 ± 0.6<!--decoder_only beside rotary ±--> if both have
+# >   rotary positions.
 # > - **Words** in place of pieces cost 2.4<!--words (CPU)-->, and half of that is the penalty: with the best one,
 # >   1.2<!--words (CPU) best penalty-->.
 # > - **Optimiser and norm.** Adam is 1.9 ± 0.5<!--adam pre (CPU) ±--> behind Muon with pre-norm (on the CPU) and 5.0
@@ -697,7 +698,8 @@ def example_miniature() -> Any:
 # >   tokens](#Scores-of-others), dropout and larger batches, Adam with post-norm scores what our recipe does with 20
 # >   million.
 # >
-# > Three variants were trained on both machines, and their differences agree within the intervals, though single seeds end elsewhere.
+# > Three variants were trained on both machines, and their differences agree within the intervals, though single
+# > seeds end elsewhere.
 # >
 # > **What this doesn't show.** The rate was tuned for each optimiser and place of the norm, but for no other variant,
 # > which favours the base. Four passes say nothing about long runs.
@@ -741,8 +743,7 @@ def example_rotary() -> Any:
 # > Every mean difference is positive, in BLEU, without length and in chrF, and in the program's recipe the perplexity
 # > falls with every seed. But with five beams no difference *without length* is beyond chance if other sentences
 # > count as well (the table of claims). So the sign is hardly in doubt, and the size is: the means lie between a half
-# > and one and a half BLEU. The penalty was chosen
-# > for a model with sinusoids.
+# > and one and a half BLEU. The penalty was chosen for a model with sinusoids.
 
 # %% [markdown]
 # ## How it compares
@@ -756,8 +757,8 @@ def example_rotary() -> Any:
 # > same dropout. Marian itself, as the wheel `pymarian` brings it and with batches of its own, is slower by a factor
 # > of 1.8<!--Marian itself tiny--> in the one row that we have; it isn't made for training on CPUs.
 # >
-# > How long must one train? The table has single runs of `tiny`, each with a rate that ends at zero, except for the
-# > first three: the document's positions and schedule, with Muon. Compare `minutes` within a machine only.
+# > How long must one train? The table has single runs of `tiny`, each with a rate that ends at zero. The one with
+# > sinusoids has the rate of Equation (3), and all its rows are one run. Compare `minutes` within a machine only.
 
 
 # %%
@@ -947,19 +948,21 @@ def example_accelerator() -> Any:
 
 
 # %% [markdown]
-# > **The larger the model, the more short numbers gain:** `big` becomes five times as fast in bfloat16 with compiled layers, `small` gains at most a fifth. Fused attention has no clear effect on such short sentences. Even `big` uses only a quarter of the H100's
-# > speed in bfloat16; we didn't look for the rest. The program itself trains in float32.
+# > **The larger the model, the more short numbers gain:** `big` becomes five times as fast in bfloat16 with compiled
+# > layers, `small` gains at most a fifth. Fused attention has no clear effect on such short sentences. Even `big`
+# > uses only a quarter of the H100's speed in bfloat16; we didn't look for the rest. The program itself trains in
+# > float32.
 #
 # ### Beside others
 #
 # > The programs in the chart trained models of the same sizes with the same number of threads, and were timed
 # > alternately, with Adam. PyTorch's own `nn.Transformer` and Hugging Face's implementation of Marian had the same
 # > batches as our program, and drop out at the same places, those of Section 5.4. "Marian itself" is the program in
-# > C++ as the wheel `pymarian` 1.12.42 brings it, in one row; it fills batches of its own, here with
-# > 4,875 target tokens where ours have 4,224. "2022" is our re-creation of the previous edition's method, with
-# > sentences in random order padded to 72, timed by a benchmark that is no longer in the tree (commits f021640,
-# > aa8091b and 4588737). The bars are in sentence pairs per second, because the earlier edition's tokens are words
-# > and ours are pieces; computed from tokens, they may be off by up to a tenth.
+# > C++ as the wheel `pymarian` 1.12.42 brings it, in one row; it fills batches of its own, here with 4,875 target
+# > tokens where ours have 4,224. "2022" is our re-creation of the previous edition's method, with sentences in random
+# > order padded to 72, timed by a benchmark that is no longer in the tree (commits f021640, aa8091b and 4588737). The
+# > bars are in sentence pairs per second, because the earlier edition's tokens are words and ours are pieces;
+# > computed from tokens, they may be off by up to a tenth.
 
 
 # %%
