@@ -63,6 +63,7 @@ WHOLE = (
     r"|(!\[)(.+)(\]\([^()\s]+\))|(\| )(.*)( \|)"
 )
 CAPTION = r"(?s)(\*\*\d+\.\*\* )(.+)"  # of an executed example
+DIGITS = r"\d(?:[\d,.]*\d)?"  # of a number, as it is written
 MARK = r"(#+|\d+[.)]|[-*+>|])\s|\s{4}|```|~~~"  # what makes another kind of block of a text
 # what leads from the README to others
 SWITCH = r"(?m)^\[(?:\w+\]\(README\.\w+\.md\)|!\[Open in Colab\].*)\n\n"
@@ -265,6 +266,17 @@ def closest(text: str, others: list[str]) -> str | None:
     return best if best is not None and near[best] > 0.5 else None
 
 
+def renumbered(old: str, new: str, translation: str) -> str | None:
+    """The translation of `old` with the numbers of `new`, if nothing else has changed in it."""
+    if re.sub(DIGITS, "0", old) != re.sub(DIGITS, "0", new):
+        return None
+    numbers_before, numbers_after = (re.findall(DIGITS, text) for text in (old, new))
+    pairs = dict(zip(numbers_before, numbers_after, strict=True))
+    if [pairs[number] for number in numbers_before] != numbers_after:
+        return None  # a number that stood for two is now two
+    return re.sub(DIGITS, lambda number: pairs.get(number[0], number[0]), translation)
+
+
 def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) -> polib.POFile:
     """A catalogue with the pieces `texts`: translations stay, fuzzy if the English has changed."""
     entries = ((entry.msgctxt, entry.msgid, entry) for entry in catalogue)
@@ -282,7 +294,9 @@ def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) ->
             entry.msgstr = old.msgstr
             # the English that this translates
             made_from = (old.fuzzy and old.previous_msgid) or other
-            if made_from != text:  # else the English is again what it was
+            if new_numbers := renumbered(made_from, text, old.msgstr):
+                entry.msgstr = new_numbers
+            elif made_from != text:  # else the English is again what it was
                 entry.previous_msgid, entry.flags = made_from, ["fuzzy"]
         new.append(entry)
     return new
