@@ -21,7 +21,7 @@
 # > "Part 2", it means a part of that document, and so does "the first document"; its [names and
 # > shapes](the_annotated_transformer.ipynb#Names-and-shapes) hold here as well.
 # >
-# > At our size and with greedy decoding, rotary positions gain 2.6 ± 0.6 BLEU over the seeds in [short
+# > At our size and with greedy decoding, rotary positions gain 2.6 ± 0.6<!--rotary greedy ±--> BLEU over the seeds in [short
 # > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) (1,014 sentences, three seeds), and about one in [long
 # > ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run) (± 1 if you also allow for the choice of test sentences).
 # > Most of these changes are meant for larger models.
@@ -163,10 +163,10 @@ if __name__ == "__main__" and not in_notebook(__name__):
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** With the rate that was chosen for it, Muon is 10.5 BLEU ahead of the paper's parts. For Adam that rate is too
-# > high too soon: it loses 6.9. (There may be better ones for Adam; we didn't look.) Rotary positions add 2.0. Dropout
-# > takes 2.3 away, probably because a model that has seen each caption once or twice hasn't learned any by heart yet.
-# > The second row is a single run; the others are means of three, which differ by up to 3.8 BLEU.
+# > **2.** With the rate that was chosen for it, Muon is 10.5<!--Muon's gain--> BLEU ahead of the paper's parts. For Adam that rate is too
+# > high too soon: it loses 6.9<!--a falling rate's loss-->. (There may be better ones for Adam; we didn't look.) Rotary positions add 2.0<!--rotary positions' gain-->. Dropout
+# > takes 2.3<!--dropout's loss--> away, probably because a model that has seen each caption once or twice hasn't learned any by heart yet.
+# > The second row is a single run; the others are means of three, which differ by up to 3.8<!--seeds of a million tokens--> BLEU.
 # >
 # > </details>
 
@@ -308,8 +308,8 @@ def example_rms_norm() -> None:
 # > it adds. A gate separates the two: one projection says whether, the other how much and with which sign. And a
 # > gated unit multiplies two projections, whereas a single ReLU neuron can't form a product of two linear functions.
 # > Shazeer (2020) found gating better in experiments, but offered no explanation. In our [short
-# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) at the size of `tiny` it's 1.2 BLEU worse (± 0.5 over
-# > the seeds, and ± 1.1 if you also allow for the choice of test sentences), at a rate that was tuned for the plain
+# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) at the size of `tiny` it's 1.2<!--gated--> BLEU worse (± 0.5<!--reach--> over
+# > the seeds, and ± 1.1<!--reach with sentences--> if you also allow for the choice of test sentences), at a rate that was tuned for the plain
 # > network.
 
 
@@ -1123,7 +1123,7 @@ def example_fast_dropout() -> None:
 # > once stays in the cache.
 # >
 # > In our [short runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature), greedily decoded, a decoder of five
-# > layers is 0.5 BLEU behind an encoder and decoder of four each, and 1.7 behind if both have rotary positions;
+# > layers is 0.5<!--decoder_only greedy--> BLEU behind an encoder and decoder of four each, and 1.7<!--decoder_only beside rotary--> behind if both have rotary positions;
 # > among so many comparisons, either may be chance. It computes about as much for each token, with almost a third fewer parameters.
 # >
 # > The model is a `Transformer` whose `encode` does nothing, so the trainer, the loss and the naive decoder of Part 2
@@ -1438,13 +1438,6 @@ def example_writer() -> Any:
 # > numbers have become shorter, and optimisers look at whole matrices. Much of the speed comes from leaving things
 # > out: padding, the memory for all logits at once, and needless random numbers. One stack does the work of two. The
 # > idea of 2017, that attention alone relates the positions, hasn't changed.
-# >
-# > **Exercises** that check your answers:
-# >
-# > - [7.1 The size of the cache](exercises.ipynb#7.1-The-size-of-the-cache) ★, 10 minutes
-# > - [7.2 The limits of sampling](exercises.ipynb#7.2-The-limits-of-sampling) ★, 10 minutes
-# > - [7.3 Cross-attention without rotary positions](exercises.ipynb#7.3-Cross-attention-without-rotary-positions) ★★,
-# >   15 minutes
 #
 # ## Questions, and where they are answered
 #

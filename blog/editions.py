@@ -18,7 +18,6 @@ translation, also allowed, checked, note). Headings keep their English anchors o
 lead to the same place in every language.
 """
 
-import argparse
 import ast
 import base64
 import difflib
@@ -30,7 +29,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
+import cyclopts
 import nbformat
 import polib
 from bs4 import BeautifulSoup, NavigableString
@@ -49,6 +50,7 @@ NOTEBOOKS = "the_annotated_transformer", "since_2017", "exercises", "practice/cl
 SCRIPTS = [ROOT / f"{name}.py" for name in NOTEBOOKS]
 NAMES = [script.stem for script in SCRIPTS]
 FIGURE = ROOT / "translator" / "explorer_page"
+SOURCES = BLOG / "scripts"  # of what runs on the pages
 TITLE = "# @title "  # as in notebook.py
 KEPT = "References"  # the items of its list are the same in every language
 TARGET = r"(?:[^()\s]|\([^()\s]*\))+"  # of a link
@@ -152,8 +154,7 @@ def labelled(html: str, word: Callable[[str], str]) -> str:
 def own_words() -> Iterator[tuple[str, str]]:
     """The page's own texts, and the file of each."""
     text = r'"((?:[^"\\]|\\.)*)"'
-    folders = BLOG / "template", FIGURE
-    files = [path for folder in folders for path in sorted(folder.iterdir())]
+    files = [*sorted(SOURCES.rglob("*.js")), *sorted((BLOG / "template").iterdir())]
     for path in [*files, BLOG / "page.py"]:
         source = path.read_text("utf-8")
         for found in re.finditer(rf"\b(?:say|told|_)\(\s*(?:\w+\s+\? {text}\s+: )?{text}", source):
@@ -192,13 +193,16 @@ def mistakes_of_the_page() -> list[str]:
     """The mistakes that the page can name in what a reader writes there."""
     from practice.mistakes import CATALOGUE, SLIPS
 
-    script = (BLOG / "template" / "write_it.js").read_text("utf-8")
-    return [name for name in CATALOGUE | SLIPS if re.search(rf"\b{name}: ", script)]
+    files = "model/python_worker.js", "views/editor.js"
+    scripts = "".join((SOURCES / file).read_text("utf-8") for file in files)
+    return [name for name in CATALOGUE | SLIPS if re.search(rf"\b{name}: ", scripts)]
 
 
 def first_screen() -> str:
     """What a visitor sees of the README first: up to its first commands."""
-    text = re.sub(SWITCH, "", (ROOT / "README.md").read_text("utf-8"))
+    from blog.notebook import QUOTED
+
+    text = re.sub(f"{SWITCH}|{QUOTED}", "", (ROOT / "README.md").read_text("utf-8"))
     return re.match(r"(?s).*?\n```.*?\n```\n", text)[0]
 
 
@@ -475,48 +479,49 @@ def check(language: str) -> tuple[list[str], list[str]]:
     return problems, [entry.msgid for entry in catalogue if entry.fuzzy]
 
 
-def main() -> int:
-    """Do what the command line says; returns the exit status."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("command", choices=["update", "check", "apply"])
-    parser.add_argument("language", nargs="?")
-    parser.add_argument("notebook", nargs="?", type=Path)
-    parser.add_argument("out", nargs="?", type=Path)
-    options = parser.parse_args()
-    lacking = options.command == "apply" and options.out is None
-    if lacking or options.language not in (None, *languages()):
-        parser.error(f"apply needs LANGUAGE, IN and OUT; languages are {', '.join(languages())}")
-    if options.command == "apply":
-        notebook = nbformat.reads(options.notebook.read_text("utf-8"), 4)
-        if options.out.exists() and options.out.samefile(options.notebook):
-            raise ValueError(f"{options.out} is the notebook itself")
-        made = for_jupyter(notebook, options.language)
-        companion.whole(options.out, f"{nbformat.writes(made)}\n".encode())
+def write_notebook(language: str, path: Path, out: Path) -> None:
+    """Write the notebook `path` in that language; ValueError if `out` is that notebook."""
+    notebook = nbformat.reads(path.read_text("utf-8"), 4)
+    if out.exists() and out.samefile(path):
+        raise ValueError(f"{out} is the notebook itself")
+    companion.whole(out, f"{nbformat.writes(for_jupyter(notebook, language))}\n".encode())
+
+
+def main(
+    command: Literal["update", "check", "apply"],
+    language: str | None = None, notebook: Path | None = None, out: Path | None = None, /,
+) -> int:  # fmt: skip
+    """Update or check the catalogues, or apply one to a notebook; returns the exit status."""
+    if language not in (None, *languages()):
+        raise ValueError(f"languages are {', '.join(languages())}")
+    if command == "apply":
+        if language is None or notebook is None or out is None:
+            raise ValueError("apply needs LANGUAGE, IN and OUT")
+        write_notebook(language, notebook, out)
         return 0
     status = 0
-    for language in [options.language] if options.language else languages():
-        if options.command == "update":
-            old, file = load(language), LANGUAGES / f"{language}.po"
+    for code in [language] if language else languages():
+        if command == "update":
+            old, file = load(code), LANGUAGES / f"{code}.po"
             new = update(old, wanted())
             new.save(f"{file}.new")
             os.replace(f"{file}.new", file)  # all of it, or nothing
-            (ROOT / f"README.{language}.md").write_text(readme(language), "utf-8")
+            (ROOT / f"README.{code}.md").write_text(readme(code), "utf-8")
             kept = {entry.msgstr for entry in new}
             for entry in old:
                 if entry.msgstr not in kept:
-                    print(f"{language}: dropped {entry.msgid[:60]!r}: {entry.msgstr}")
+                    print(f"{code}: dropped {entry.msgid[:60]!r}: {entry.msgstr}")
             continue
-        problems, outdated = check(language)
+        problems, outdated = check(code)
         for line in [*problems, *(f"out of date: {text[:90]}" for text in outdated)]:
             print(line)
-        print(f"{language}: {len(problems)} to mend, {len(outdated)} out of date")
+        print(f"{code}: {len(problems)} to mend, {len(outdated)} out of date")
         status |= bool(problems)
     return status
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        cyclopts.run(main)
     except (OSError, ValueError) as error:  # a file that is missing or damaged
         sys.exit(f"{Path(__file__).name}: {error}")

@@ -15,7 +15,6 @@ The links at the top of the page need the address of the repository: --repositor
 document's constant REPOSITORY. Without an address there are no links.
 """
 
-import argparse
 import base64
 import functools
 import gzip
@@ -32,6 +31,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import cyclopts
 import nbformat
 import vl_convert
 from bs4 import BeautifulSoup, NavigableString, PageElement, SoupStrainer, Tag
@@ -62,27 +62,17 @@ AS_SCRIPT = {  # what makes a script, to be put into a worker, of the module mic
 CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
 # the best first
 OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]
-SCRIPTS = [(editions.FIGURE, "say.js")]  # a folder and a file
-SCRIPTS += [(TEMPLATE, f"{name}.js") for name in (
-    "your_sentence", "blog", "find", "walk", "learn", "tasks", "learn_panel", "clinic",
-    "clinic_panel", "toys", "exercises", "write_it", "road",
-)]  # fmt: skip
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
 PLAIN = "n", "p", "w"  # names, punctuation and space in code, by the classes that Pygments gives
 # what the live figure shows first
 SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
-ONE_SCREEN = "one_screen"  # the page that listing.py makes; has a script and a style of its own
+ONE_SCREEN = "one_screen"  # the page that listing.py makes; has a style of its own
 MOVED = {  # headings that are gone: the page, the id, and where to find what was there
     "the_annotated_transformer": {
         "part-7-since-2017": "since_2017.html", "summary-of-part-7": "since_2017.html#summary",
         "part-2-training": "#part-2-how-it-learns",
         "part-5-results-and-speed-section-6": "#part-5-results-section-6",
         "what-surprises-the-model": "#training",
-    },
-    "exercises": {
-        "exercises-for-part-2-training": "#exercises-for-part-2-how-it-learns",
-        "exercises-for-part-5-results-and-speed": "#exercises-for-part-5-results",
-        "exercises-for-part-7-since-2017": "#exercises-for-since-2017",
     },
 }  # fmt: skip
 LEFT = "the_annotated_transformer", "since_2017"  # the second's headings were once on the first
@@ -563,12 +553,9 @@ def make_page(
         table.wrap(tree.new_tag("div", attrs={"class": "table"}))
     Links(tree).add()  # before formulas are drawn: a symbol is found by its TeX
     draw_formulas(tree)
-    style, scripts = [css("blog"), code_style(), katex_style(tree)], SCRIPTS
-    if not prose.live:  # a live figure brings it along
-        scripts = [(editions.FIGURE, "guesses.js"), *scripts]
+    style = [css("blog"), code_style(), katex_style(tree)]
     if name == ONE_SCREEN:
         style = [*style, css(name)]
-        scripts = [*scripts, *((TEMPLATE, f"{name}{part}.js") for part in ("", "_panel"))]
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     charts = any(CHART in output.get("data", {}) for output in outputs)
     # as the document's `choose_data` says
@@ -589,7 +576,7 @@ def make_page(
         "learn": css("learn"),  # the style of a frame
         "name": name,
         "style": "\n".join(style),
-        "scripts": [(path / file).read_text("utf-8") for path, file in scripts],
+        "script": script(),
         "rows": rows_of_the_page() if TRAINER in prose.ids else {},
         "vega": f"(() => {{{vega()}}})();" if charts else "",
         "chart": CHART,
@@ -651,13 +638,23 @@ def moved(name: str, ids: set[str]) -> dict[str, str]:
 
 
 @functools.cache
+def script() -> str:
+    """The script of every page, put together out of blog/scripts."""
+    command = [str(BLOG / "bundle.js"), "document"]
+    done = run_node(*command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+    if done.returncode:
+        raise PageError("the page's script cannot be put together (see above)")
+    return done.stdout
+
+
+@functools.cache
 def vega() -> str:
     """The library that draws charts, which takes seconds to put together."""
     return vl_convert.javascript_bundle()
 
 
 def live_figure() -> str:
-    """What the live figures share: their template and scripts, and the shipped model."""
+    """What the live figures share: their template and style, and the shipped model."""
     from translator.explorer import content, figure
     from translator.files import model_folder
     from translator.model_folder import read_translator
@@ -672,16 +669,16 @@ def python() -> dict[str, str]:
     """What runs the functions that readers write: MicroPython, and what is said of each mistake."""
     from practice.mistakes import CATALOGUE, SLIPS
 
-    script = (MICROPYTHON / "micropython.mjs").read_text("utf-8")
+    text = (MICROPYTHON / "micropython.mjs").read_text("utf-8")
     for old, new in AS_SCRIPT.items():
-        if old not in script:
+        if old not in text:
             raise PageError(f"{MICROPYTHON.name} has no {old!r}: another version?")
-        script = script.replace(old, new)
+        text = text.replace(old, new)
     known, names = CATALOGUE | SLIPS, editions.mistakes_of_the_page()
     about = {name: {"line": known[name].line, "effect": say(known[name].effect)} for name in names}
     about = json.dumps(about, ensure_ascii=False).replace("<", "\\u003c")
     wasm = gzip.compress((MICROPYTHON / "micropython.wasm").read_bytes(), mtime=0)
-    return {"script": script, "wasm": base64.b64encode(wasm).decode(), "about": about}
+    return {"script": text, "wasm": base64.b64encode(wasm).decode(), "about": about}
 
 
 def rows_of_the_page() -> dict[str, str]:
@@ -711,7 +708,7 @@ def refuse_requests(text: str) -> None:
 
 
 def export(notebook: nbformat.NotebookNode, page: dict[str, Any]) -> str:
-    """Fill in the template; the data in it is gzip in base64, which blog.js unpacks."""
+    """Fill in the template; the data in it is gzip in base64, which page/text.js unpacks."""
     exporter = TemplateExporter(
         config=Config({"NbConvertBase": {"display_data_priority": OUTPUT_TYPES}}),
         template_name=TEMPLATE.name,
@@ -726,35 +723,27 @@ def export(notebook: nbformat.NotebookNode, page: dict[str, Any]) -> str:
     return exporter.from_notebook_node(notebook, {"page": page})[0]
 
 
-def main() -> None:
-    """Do what the command line says."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("notebook", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument(
-        "--repository", help="public address of the repository (default: the notebook's REPOSITORY)"
-    )
-    parser.add_argument(
-        "--language", default="en", help="one that has a catalogue in languages/ (default: en)"
-    )
-    parser.add_argument(
-        "--pictures", type=Path, default=BLOG.parent,
-        help="folder that the pictures' paths start from",
-    )  # fmt: skip
-    options = parser.parse_args()
+def main(
+    notebook: Path, out: Path, /, *,
+    repository: str | None = None, language: str = "en", pictures: Path = BLOG.parent,
+) -> None:  # fmt: skip
+    """Write the page of an executed notebook.
+
+    Args:
+        repository: its public address; without one, the notebook's REPOSITORY.
+        language: one that has a catalogue in languages/.
+        pictures: the folder that the pictures' paths start from.
+    """
     try:
-        notebook = nbformat.reads(options.notebook.read_text("utf-8"), 4)
-        if options.out.exists() and options.out.samefile(options.notebook):
-            raise PageError(f"{options.out} is the notebook itself")
-        page = make_page(
-            notebook, options.notebook.stem, options.pictures, options.repository, options.language
-        )
-        companion.whole(options.out, page.encode())
+        cells = nbformat.reads(notebook.read_text("utf-8"), 4)
+        if out.exists() and out.samefile(notebook):
+            raise PageError(f"{out} is the notebook itself")
+        page = make_page(cells, notebook.stem, pictures, repository, language)
+        companion.whole(out, page.encode())
     except (PageError, OSError, nbformat.reader.NotJSONError) as error:
         sys.exit(f"{Path(__file__).name}: {error}")
-    print(f"wrote {options.out} ({len(page.encode()) / 1e6:.1f} MB)")
+    print(f"wrote {out} ({len(page.encode()) / 1e6:.1f} MB)")
 
 
 if __name__ == "__main__":
-    main()
+    cyclopts.run(main)

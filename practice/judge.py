@@ -1,7 +1,8 @@
 """The judge: a Transformer that you wrote yourself, tried gate by gate with the shipped weights.
 
-    annotated-transformer judge --new mine.py    write an empty file: one stub for each gate
-    annotated-transformer judge mine.py          try it; --gate N: one gate, --watch: at each saving
+    python the_annotated_transformer.py judge --new mine.py    write one stub for each gate
+    python the_annotated_transformer.py judge mine.py          try it; --gate N: one gate,
+                                                               --watch: at each saving
 
 A wrong answer is compared with what the document computes while one of the mistakes of
 `mistakes.py` is in force: if both agree, that is the diagnosis. The gates are in `gates.py`; the
@@ -37,10 +38,7 @@ LOADING_SECONDS = 10  # for the file itself
 CAPTIONS_SECONDS = 120  # for our three sentences
 WHOLE_SECONDS = 600  # for all gates together
 LATE_SECONDS = 5  # for a call, after one that didn't end: what uses that function won't, either
-NEXT = (
-    "what comes next: exercises.py, and practice/clinic.ipynb, where you find others' mistakes; in "
-    "your own file, a training with your shift, loss, rate and adam"
-)
+NEXT = "next: diagnose. In practice/clinic.ipynb, find the mistakes of others"
 WRITTEN_IN = "is a width, a number of layers or heads, or an id written into it?"
 LOOKING = 20  # seconds of the processor in which a mistake must be found
 

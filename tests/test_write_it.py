@@ -149,7 +149,13 @@ def said(tab, name: str, code: str, button: str = "Check it") -> str:
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_function_is_right_and_works_in_the_live_model(tab, name):
-    assert "Right" in said(tab, name, RIGHT[name])
+    text = said(tab, name, RIGHT[name])
+    functions = tab.evaluate(
+        "[...document.querySelectorAll('.write-it')].map((fold) => fold.dataset.function)"
+    )
+    following = [*functions[functions.index(name) + 1 :], None][0]
+    way_on = f"Next, write {following} ▸" if following else "To the clinic ▸"
+    assert "Right" in text and text.endswith(way_on)
     if name in ("attention", "positions", "layer_norm", "decode"):
         plugged = said(tab, name, RIGHT[name], "Put it into the model")
         assert "Two women are sitting on a bench while a man reads a newspaper." in plugged
@@ -169,13 +175,13 @@ def test_a_wrong_function_gets_its_diagnosis(tab, name, old, new, mistake):
 
 def test_a_loop_that_runs_to_its_end_gets_its_diagnosis(tab):
     """For a short sentence: each step costs Python in the browser a fifth of a second."""
-    tab.evaluate("yourSentence.follow('Ein Hund.')")
+    tab.evaluate("Page.yourSentence.follow('Ein Hund.')")
     text = said(tab, "decode", DECODE.replace(" and ids[-1] != eos", ""))
     assert "what comes after eos" in text and SLIPS["eos_ignored"].effect in text
     text = said(tab, "decode", DECODE.replace("z.index(max(z))", "z.index(min(z))"))
     assert SLIPS["least_probable"].line in text and SLIPS["least_probable"].effect in text
     sentence = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
-    tab.evaluate(f"yourSentence.follow('{sentence}')")
+    tab.evaluate(f"Page.yourSentence.follow('{sentence}')")
 
 
 def test_what_else_can_go_wrong_is_told(tab):

@@ -89,6 +89,7 @@ OTHER_NAMES = {
     "--lr": "--factor", "--learning-rate": "--factor", "--batch-size": "--tokens-per-batch",
     "--n": "--N", "--layers": "--N", "--heads": "--h",
 }  # fmt: skip
+PROGRAM = "python the_annotated_transformer.py"  # in the help, whichever door was taken
 MENDABLE = cyclopts.CycloptsError, Refused, OSError, ModuleNotFoundError, UnicodeEncodeError
 
 
@@ -697,13 +698,10 @@ def version() -> str:
     return installed.version if installed else "from source, not installed"
 
 
-def main(arguments: list[str] | None = None, name: str | None = None) -> int:
-    """Run the command line and return the exit status.
-
-    `name` is the program's in the help, by default that of its script.
-    """
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
     about = {"version": version, "help_format": "markdown", "suppress_keyboard_interrupt": False}
-    app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about)
+    app = cyclopts.App(PROGRAM, help="Train, use and look into a Transformer.", **about)
     commands = plan, train, translate, evaluate, average, explain, export, captions, judge, doctor
     for command in commands:
         app.command(command)
@@ -736,4 +734,4 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(name="python -m translator"))
+    sys.exit(main())

@@ -502,7 +502,7 @@ def plan(
     validations = -(-updates // Limits.checkpoint_every)
     minutes = (updates * machine["seconds_per_update"] + validations * forward) / 60
     facts |= {"advice": advice, "machine": machine, "minutes": round(minutes, 1)}
-    return facts | {"command": f"python -m translator train {' '.join(given)}"}
+    return facts | {"command": f"python the_annotated_transformer.py train {' '.join(given)}"}
 
 
 def text_report(facts: dict[str, Any]) -> Iterable[str]:

@@ -678,7 +678,7 @@ def test_the_document_writes_over_no_run_and_says_who_reads_it(monkeypatch, tmp_
         tat.save_translator(translator, own)
     assert {path.name: path.read_bytes() for path in own.iterdir()} == before
     assert len([*tmp_path.iterdir()]) == 2
-    with pytest.raises(ValueError, match=f"python -m translator translate --model {run}"):
+    with pytest.raises(ValueError, match=f"py translate --model {run}"):
         tat.load_translator(run)
 
 
