@@ -592,8 +592,7 @@ def example_neighbours() -> Any:
 # > robs it. Attention changes that. Think of a search in a library. The *query* is what you ask for. A *key* is what is
 # > written on a book's spine, and the *value* is what is inside. You don't get one book: you get a blend of all of
 # > them, in which a book counts for more the better its spine fits your question. In our sentence, the query of `auf`
-# > ("on") may ask: on what? The key of `Bank` ("bench") fits, so what `auf` receives is to a large part the value of
-# > `Bank`.
+# > ("on") may ask: on what? The key of `Bank` ("bench") fits best, so its value counts most.
 #
 # An attention function takes a query and a set of pairs of keys and values, all of them vectors. Its output is a
 # weighted sum of the values. The weight of each value says how well its key fits the query.
@@ -3124,7 +3123,7 @@ def example_gpt() -> None:
 # > The rest is mostly size: GPT-3 has 96 layers of width 12,288 (Brown et al., 2020). And the layers have changed a
 # > little. [Since 2017](since_2017.ipynb) builds all of that, and a small GPT that writes captions.
 # >
-# > <details class="note"><summary>How many weights that makes</summary>
+# > <details><summary>How many weights that makes</summary>
 # >
 # > A layer has $4d^2$ weights in attention, with $d$ for $d_{\text{model}}$, and $8d^2$ in its network if that is four
 # > times as wide, as in the paper. So GPT-3's layers have $96 \cdot 12 \cdot 12288^2 \approx 1.74 \cdot 10^{11}$. The
