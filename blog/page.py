@@ -382,7 +382,7 @@ def time_the_road(tree: BeautifulSoup) -> None:
 
 
 def mark_the_paper(tree: BeautifulSoup, prose: Prose) -> None:
-    """Mark what a document says in the paper's name: its plain prose, without titles of pictures."""
+    """Mark a document's plain prose: what it says in the paper's name. Pictures have no mark."""
     for (_, key), section in zip(prose.places, tree.contents, strict=True):
         for node in section.find_all(["p", "ul", "ol", "details"], recursive=False):
             pieces = [child for child in node.children if str(child).strip()]
