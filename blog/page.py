@@ -78,6 +78,7 @@ MOVED = {  # headings that are gone: the page, the id, and where to find what wa
         "part-2-training": "#part-2-how-it-learns",
         "part-5-results-and-speed-section-6": "#part-5-results-section-6",
         "what-surprises-the-model": "#training",
+        "charts": "#part-0-prelims",
     },
     "exercises": {
         "exercises-for-part-2-training": "#exercises-for-part-2-how-it-learns",
