@@ -73,6 +73,7 @@ MOVED = {  # headings that are gone: the page, the id, and where to find what wa
         "part-2-training": "#part-2-how-it-learns",
         "part-5-results-and-speed-section-6": "#part-5-results-section-6",
         "what-surprises-the-model": "#training",
+        "charts": "#part-0-prelims",
     },
 }  # fmt: skip
 LEFT = "the_annotated_transformer", "since_2017"  # the second's headings were once on the first
@@ -372,7 +373,7 @@ def time_the_road(tree: BeautifulSoup) -> None:
 
 
 def mark_the_paper(tree: BeautifulSoup, prose: Prose) -> None:
-    """Mark what a document says in the paper's name: its plain prose, without titles of pictures."""
+    """Mark a document's plain prose: what it says in the paper's name. Pictures have no mark."""
     for (_, key), section in zip(prose.places, tree.contents, strict=True):
         for node in section.find_all(["p", "ul", "ol", "details"], recursive=False):
             pieces = [child for child in node.children if str(child).strip()]
