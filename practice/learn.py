@@ -360,12 +360,13 @@ def compare(study: Study, texts: list[str], say: Say) -> None:
         f"your code after {study.pairs_seen:,} pairs: {score:.1f} BLEU on {len(texts)} sentences of val, greedily"
     )
     say("now the document's own parts learn from the same batches; Ctrl-C leaves that out")
-    trainer = tat.Trainer(study.fresh(), LIVE)
-    for batch in itertools.islice(study.batches(), study.step):
-        trainer.update(batch)
-    ours = tat.Translator(trainer.model.eval(), study.tokenizer, study.languages)
-    score = tat.bleu(tat.translate_lines(ours, sources), references)[0]
-    say(f"the document's parts after as many: {score:.1f} BLEU")
+    with suppress(KeyboardInterrupt):
+        trainer = tat.Trainer(study.fresh(), LIVE)
+        for batch in itertools.islice(study.batches(), study.step):
+            trainer.update(batch)
+        ours = tat.Translator(trainer.model.eval(), study.tokenizer, study.languages)
+        score = tat.bleu(tat.translate_lines(ours, sources), references)[0]
+        say(f"the document's parts after as many: {score:.1f} BLEU")
 
 
 def own_lines(study: Study, chunks: Iterable[list[str]]) -> Iterator[str]:

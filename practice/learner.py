@@ -6,9 +6,9 @@ gates, and their `adam` says what comes next. Pairs are lists of ids: a source t
 end, a target from the beginning to the end.
 """
 
-import io
 import linecache
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout, suppress
@@ -52,7 +52,7 @@ def leaves(weights: Any, name: str = "w") -> Iterator[tuple[str, Any, Any, Any]]
 def and_others(names: list[str]) -> str:
     """The first of some weights, and how many more there are."""
     more = len(names) - 1
-    return f"{names[0]} and {more} other weights" if more else names[0]
+    return f"{names[0]} and {more} more" if more else names[0]
 
 
 class Trace(TorchFunctionMode):
@@ -289,24 +289,25 @@ class Learner:
         if not math.isfinite(loss):
             line = self.nan_line(pairs)
             raise NotLearning(f"the loss is {loss} in update {self.step}{line}")
+        d_model = self.named["w['encoder']['table']"].shape[1]
+        lrate = self.task["factor"] * self.module.rate(self.step, d_model, self.task["warmup"])
         with torch.no_grad():
-            d_model = self.named["w['encoder']['table']"].shape[1]
-            lrate = self.task["factor"] * self.module.rate(self.step, d_model, self.task["warmup"])
-            for i, (name, w) in enumerate(self.named.items()):
-                if not gradients[i].isfinite().all():
-                    raise NotLearning(
-                        f"in update {self.step}, the gradient of {name} isn't finite, though the loss is"
-                    )
-                new = self.module.adam(
-                    w.detach(), gradients[i], self.m[i], self.v[i], self.step, lrate
-                )
-                new, self.m[i], self.v[i] = (self.tensor(value, w) for value in new)
-                if not new.isfinite().all():
-                    raise NotLearning(
-                        f"adam makes {name} not finite in update {self.step}, with a rate of {float(lrate):.3g}"
-                    )
-                w.copy_(new)
+            for i, name in enumerate(self.named):
+                self.change(i, name, gradients[i], lrate)
         return loss
+
+    def change(self, i: int, name: str, gradient: Tensor, lrate: float) -> None:
+        """Change a weight by the reader's adam; NotLearning for what isn't finite."""
+        w = self.named[name]
+        if not gradient.isfinite().all():
+            raise NotLearning(f"the gradient of {name} isn't finite in update {self.step}")
+        new = self.module.adam(w.detach(), gradient, self.m[i], self.v[i], self.step, lrate)
+        new, self.m[i], self.v[i] = (self.tensor(value, w) for value in new)
+        if not new.isfinite().all():
+            raise NotLearning(
+                f"adam makes {name} not finite in update {self.step}, by a rate of {float(lrate):.3g}"
+            )
+        w.copy_(new)
 
     def translate(self, src: list[int], longest: int) -> list[int]:
         """The ids that the reader's translate writes."""
@@ -335,7 +336,7 @@ def answer(
     module: Any, place: Callable[[int], str], action: str, *arguments: Any
 ) -> dict[str, Any]:
     """What came of an action: `begin` makes a learner, every other is a method of it."""
-    with redirect_stdout(io.StringIO()):
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         try:
             if action == "begin":
                 learner = LEARNERS[module.__file__] = Learner(module, place, *arguments)

@@ -87,7 +87,7 @@ def test_a_gradient_that_only_is_looked_at_is_not_lost(tmp_path):
 
 def test_a_weight_that_is_not_used_is_noted(tmp_path):
     (note,) = pupil(tmp_path / "mine.py", changed(FFN, FFN.removesuffix(" + b_2"))).notes
-    assert "['feed_forward.b_2'] and 1 other weights, which your code doesn't use" in note
+    assert "['feed_forward.b_2'] and 1 more, which your code doesn't use" in note
 
 
 WAYS = {"vmap": TORCH, "one by one": changed(FFN, f"assert x.sum() == x.sum()\n    {FFN}")}
