@@ -3389,7 +3389,7 @@ def example_clinic() -> Any:
 # %% [markdown]
 # ## What to do now
 #
-# > Practice is a ladder of four rungs, the easiest first:
+# > Practice is a ladder of five rungs, the easiest first:
 # >
 # > 1. **Predict.** You've just done that. Now type a sentence of your own into the [figure on the first
 # >    page](#The-Annotated-Transformer), and find one that the model gets wrong.
@@ -3400,7 +3400,9 @@ def example_clinic() -> Any:
 # > 3. **Diagnose.** A trained model has a mistake: find it. Begin with the patients on the web page, at the end of
 # >    [what the loss can't see](#What-the-loss-can't-see). In the [clinic](practice/clinic.ipynb) you repair the code of
 # >    twelve; the last case is an interview.
-# > 4. **Change it and train.** [Exercises](exercises.ipynb) check your answers; [1.1 Concatenating token and
+# > 4. **Let it learn.** `python the_annotated_transformer.py judge mine.py --learn` gives the functions that you wrote
+# >    fresh weights: in a minute they read German numbers, and with `--learn multi30k` they learn a language.
+# > 5. **Change it and train.** [Exercises](exercises.ipynb) check your answers; [1.1 Concatenating token and
 # >    position](exercises.ipynb#1.1-Concatenating-token-and-position), [2.1 A model that
 # >    reverses](exercises.ipynb#2.1-A-model-that-reverses) and [2.2 Training without a
 # >    warmup](exercises.ipynb#2.2-Training-without-a-warmup) fit what you've read. Then [change a part](#Changing-it)
