@@ -67,7 +67,7 @@ RATE = """def rate(step, d_model, warmup):
 RIGHT = dict(attention=ATTENTION, positions=POSITIONS, masks=MASKS, layer_norm=NORM, decode=DECODE)
 RIGHT |= dict(loss_gradient=GRADIENT, rate=RATE)
 # in this order, and then to the clinic
-ON_THE_PAGE = "attention positions layer_norm masks decode loss_gradient rate".split()
+ON_THE_PAGE = ["attention", "positions", "layer_norm", "masks", "decode", "loss_gradient", "rate"]
 WRONG = [
     ("attention", " / sqrt(len(k))", "", "not_scaled"),
     ("attention", " / sqrt(len(k))", " / len(k)", "scaled_by_d_k"),
