@@ -3389,36 +3389,19 @@ def example_clinic() -> Any:
 # %% [markdown]
 # ## What to do now
 #
-<<<<<<< HEAD
-# > Practice is a ladder of five rungs, the easiest first:
-=======
-# > Practice is a ladder of four rungs:
->>>>>>> ladder
+# > Practice is a ladder of five rungs:
 # >
 # > 1. **Predict.** Type sentences into the [first figure](#The-Annotated-Transformer), until the model gets one wrong.
 # > 2. **Write it.** On the web page, seven functions have an editor, first
 # >    [attention](#Scaled-dot-product-attention-(Section-3.2.1)). `python the_annotated_transformer.py judge --new
-<<<<<<< HEAD
-# >    mine.py` writes a file for the whole model, and `judge mine.py` tries it, gate by gate, with our trained weights.
-# >    Both say which mistake you've made.
-# > 3. **Diagnose.** A trained model has a mistake: find it. Begin with the patients on the web page, at the end of
-# >    [what the loss can't see](#What-the-loss-can't-see). In the [clinic](practice/clinic.ipynb) you repair the code of
-# >    twelve; the last case is an interview.
-# > 4. **Let it learn.** `python the_annotated_transformer.py judge mine.py --learn` gives the functions that you wrote
-# >    fresh weights: in a minute they read German numbers, and with `--learn multi30k` they learn a language.
-# > 5. **Change it and train.** [Exercises](exercises.ipynb) check your answers; [1.1 Concatenating token and
-# >    position](exercises.ipynb#1.1-Concatenating-token-and-position), [2.1 A model that
-# >    reverses](exercises.ipynb#2.1-A-model-that-reverses) and [2.2 Training without a
-# >    warmup](exercises.ipynb#2.2-Training-without-a-warmup) fit what you've read. Then [change a part](#Changing-it)
-# >    of the model.
-=======
 # >    mine.py` writes a file for the whole model; `judge mine.py` tries it.
 # > 3. **Diagnose.** Find the mistake in a trained model: on the web page, below [what the loss can't
 # >    see](#What-the-loss-can't-see), then in the [clinic](practice/clinic.ipynb), which ends with an interview.
-# > 4. **Change it and train.** Exercises [1.1](exercises.ipynb#1.1-Concatenating-token-and-position),
+# > 4. **Let it learn.** `judge mine.py --learn` gives your functions fresh weights: in a minute they read German
+# >    numbers; with `--learn multi30k`, they learn a language.
+# > 5. **Change it and train.** Exercises [1.1](exercises.ipynb#1.1-Concatenating-token-and-position),
 # >    [2.1](exercises.ipynb#2.1-A-model-that-reverses) and [2.2](exercises.ipynb#2.2-Training-without-a-warmup) fit
 # >    what you've read. Then [change a part](#Changing-it).
->>>>>>> ladder
 # >
 # > Or read on: [`one_screen.py`](one_screen.py) is the paper in 250 lines, [Part
 # > 3](#Part-3:-A-real-translation-system) trains a translator in three minutes, [Since 2017](since_2017.ipynb) leads

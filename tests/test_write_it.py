@@ -153,14 +153,7 @@ def said(tab, name: str, code: str, button: str = "Check it") -> str:
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_function_is_right_and_works_in_the_live_model(tab, name):
     text = said(tab, name, RIGHT[name])
-<<<<<<< HEAD
-    functions = tab.evaluate(
-        "[...document.querySelectorAll('.write-it')].map((fold) => fold.dataset.function)"
-    )
-    following = [*functions[functions.index(name) + 1 :], None][0]
-=======
     following = dict(itertools.pairwise(ON_THE_PAGE)).get(name)
->>>>>>> ladder
     way_on = f"Next, write {following} ▸" if following else "To the clinic ▸"
     assert "Right" in text and text.endswith(way_on)
     if name in ("attention", "positions", "layer_norm", "decode"):
