@@ -724,7 +724,8 @@ def practise(
             for text in practice.own_lines(study, arriving_lines(sys.stdin)):
                 say(text)
             return True
-    texts = [FullPairs(source, split, *study.languages, None, warn) for split in ("train", "val")]
+    corpus = Corpus(source, *study.languages)
+    texts = [corpus.full_pairs(split, warn) for split in ("train", "val")]
     study.read(*map(list, texts))
     return practice.learn_language(study, minutes, say)
 
