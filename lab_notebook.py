@@ -1089,7 +1089,7 @@ def example_plan() -> Any:
 # %% [markdown]
 # ## What shows a mistake
 #
-# > Each mistake of the catalogue `practice/mistakes.py` was made in the model of the German numbers, trained for
+# > Each mistake of the catalogue `practice/mistakes/` was made in the model of the German numbers, trained for
 # > 1,500 updates and examined (`python -m benchmarks clinic`). *Loss* is that of the last hundred updates as the
 # > reader's own code reports it, *forced* the share of held-out tokens that are right with the reference before them,
 # > *written* the share of held-out numbers that come out right. *Seen* lists where a row looks ill: in the loss of

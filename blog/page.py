@@ -739,7 +739,7 @@ def rows_of_the_page() -> dict[str, str]:
     for name in editions.mistakes_of_the_clinic():
         found = mistakes.CATALOGUE[name]
         known[name] = {"line": found.line, "belief": say(found.belief), "effect": say(found.effect)}
-        known[name] |= {"section": anchor_name(found.section), "found": found.found}
+        known[name] |= {"section": anchor_name(found.section), "found": found.seen_by}
     rows["clinic"] = json.dumps({"tests": tests, "mistakes": known}, ensure_ascii=False)
     return {name: text.replace("<", "\\u003c") for name, text in rows.items()}
 

@@ -5,7 +5,7 @@
                                                                --watch: at each saving
 
 A wrong answer is compared with what the document computes while one of the mistakes of
-`mistakes.py` is in force: if both agree, that is the diagnosis. The gates are in `gates.py`; the
+`mistakes/` is in force: if both agree, that is the diagnosis. The gates are in `gates.py`; the
 reader's file runs in a process of its own, `worker.py`.
 """
 
