@@ -162,7 +162,7 @@ def own_words() -> Iterator[tuple[str, str]]:
             yield from ((json.loads(f'"{one}"'), path.name) for one in found.groups() if one)
     labels: list[str] = []
     labelled((FIGURE / "figure.html").read_text("utf-8"), lambda text: labels.append(text) or text)
-    yield from ((text, "figure.html") for text in found)
+    yield from ((text, "figure.html") for text in labels)
     for about in json.loads((FIGURE / "models.json").read_text("utf-8")).values():
         yield about["note"], "models.json"
         yield from ((one["teaches"], "models.json") for one in about.get("provocations", []))
