@@ -41,7 +41,7 @@
 # > post-norm with Adam, factor 2.5, warmup 2,000.
 # >
 # > **Numbers in the text.** In `lab_notebook.py`, a number that comes from rows is followed by the name of its
-# > computation in `blog/quotes.py`. `python blog/quotes.py` says which numbers no longer agree with their rows.
+# > computation in `blog/quotes.py`. `python -m blog quotes` says which numbers no longer agree with their rows.
 
 # %% tags=["active-ipynb"]
 # # @title Setup: find what belongs to this notebook, install what Colab lacks, and make charts work offline in Jupyter

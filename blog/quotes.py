@@ -1,8 +1,8 @@
 """Numbers that a text quotes from rows: behind each, in the text, the name of its computation.
 
-    python blog/quotes.py
+    python -m blog quotes
         say which numbers aren't what their rows give; exit 1 if there are any
-    python blog/quotes.py write
+    python -m blog quotes write
         write into the texts what the rows give
 
 In a text it looks like this: `gains 1.4 ± 0.5<!--rotary ±-->`. No reader sees the name: it is a
@@ -13,20 +13,19 @@ them, words between the numbers included.
 
 import math
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+import lab_notebook as lab
+from blog.editions import DIGITS
+from blog.notebook import QUOTED
+from the_annotated_transformer import saved_rows
+from translator import plan
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-import lab_notebook as lab  # noqa: E402
-from blog.editions import DIGITS  # noqa: E402
-from blog.notebook import QUOTED  # noqa: E402
-from the_annotated_transformer import saved_rows  # noqa: E402
-from translator import plan  # noqa: E402
 
 TEXTS = [
     ROOT / name
@@ -324,8 +323,8 @@ def stale() -> Iterator[tuple[Path, str, list[str]]]:
             yield path, text, changes
 
 
-def main() -> int:
-    """Do what the command line says; returns the exit status."""
+def main(command: Literal["check", "write"] = "check", /) -> int:
+    """Say which quoted numbers aren't what their rows give, or write them; returns the status."""
     try:
         texts = [*stale()]
     except ValueError as error:
@@ -333,10 +332,6 @@ def main() -> int:
         return 2
     for path, text, changes in texts:
         print(*(f"{path.name}: {change}" for change in changes), sep="\n")
-        if sys.argv[1:] == ["write"]:
+        if command == "write":
             path.write_text(text, "utf-8")
-    return int(bool(texts) and sys.argv[1:] != ["write"])
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return int(bool(texts) and command != "write")

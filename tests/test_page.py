@@ -16,7 +16,9 @@ import torch
 from bs4 import BeautifulSoup
 
 import the_annotated_transformer as tat
-from blog.page import HEADINGS, SENTENCE, anchor_name, contents, minutes
+from blog.page import SENTENCE
+from blog.prose import HEADINGS, anchor_name
+from blog.times import contents, minutes
 from practice.mistakes import CATALOGUE
 from tests.helpers import ROOT, in_view, offline_tab, wait_for
 
