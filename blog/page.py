@@ -387,8 +387,9 @@ def mark_the_paper(tree: BeautifulSoup, prose: Prose) -> None:
     for (_, key), section in zip(prose.places, tree.contents, strict=True):
         for node in section.find_all(["p", "ul", "ol", "details"], recursive=False):
             pieces = [child for child in node.children if str(child).strip()]
-            title = len(pieces) == 1 and pieces[0].name in ("em", "span", "strong")
-            if key == "source" and not title:
+            picture = node.find(class_=["picture", "explorer"], recursive=False)
+            title = len(pieces) == 1 and pieces[0].name in ("em", "strong")
+            if key == "source" and not picture and not title:
                 node["class"] = [*node.get("class", []), "paper"]
 
 
