@@ -7,9 +7,10 @@ page. Charts go in as data, together with one copy of Vega, and are drawn when t
 view. Pictures go in as SVG, so that they follow the page's theme. Cells tagged `active-ipynb`, code
 or prose, are for the notebook alone, and so is the table that says where the road goes. Cells
 tagged `hide-input` are folded, under the title in their first line if there is one; those tagged
-`hide-cell` with what they show, and of those tagged `hide-output` only that. The paths of pictures start at the repository, wherever the notebook is;
---pictures FOLDER names another start. The picture of the live figure becomes that figure, with its
-model. A link to a notebook beside this one becomes a link to its page.
+`hide-cell` with what they show, and of those tagged `hide-output` only that. The paths of pictures
+start at the repository, wherever the notebook is; --pictures FOLDER names another start. The
+picture of the live figure becomes that figure, with its model. A link to a notebook beside this one
+becomes a link to its page.
 
 The links at the top of the page need the address of the repository: --repository, or else the
 document's constant REPOSITORY. Without an address there are no links.
