@@ -4,12 +4,13 @@
 
 KaTeX (npm ci --prefix blog) renders the formulas here, and only the fonts that they use go into the
 page. Charts go in as data, together with one copy of Vega, and are drawn when they scroll into
-view. Pictures go in as SVG, so that they follow the page's theme. Cells tagged `active-ipynb` (they
-prepare a hosted notebook) stay out. Cells tagged `hide-input` are folded, under the title in their
-first line if there is one; those tagged `hide-cell` with what they show, and of those tagged
-`hide-output` only that. The paths of pictures start at the repository, wherever the notebook is;
---pictures FOLDER names another start. The picture of the live figure becomes that figure, with its
-model. A link to a notebook beside this one becomes a link to its page.
+view. Pictures go in as SVG, so that they follow the page's theme. Cells tagged `active-ipynb`, code
+or prose, are for the notebook alone, and so is the table that says where the road goes. Cells
+tagged `hide-input` are folded, under the title in their first line if there is one; those tagged
+`hide-cell` with what they show, and of those tagged `hide-output` only that. The paths of pictures
+start at the repository, wherever the notebook is; --pictures FOLDER names another start. The
+picture of the live figure becomes that figure, with its model. A link to a notebook beside this one
+becomes a link to its page.
 
 The links at the top of the page need the address of the repository: --repository, or else the
 document's constant REPOSITORY. Without an address there are no links.
@@ -84,8 +85,9 @@ def mark_the_paper(tree: BeautifulSoup, prose: Prose) -> None:
     for (_, key), section in zip(prose.places, tree.contents, strict=True):
         for node in section.find_all(["p", "ul", "ol", "details"], recursive=False):
             pieces = [child for child in node.children if str(child).strip()]
-            title = len(pieces) == 1 and pieces[0].name in ("em", "span", "strong")
-            if key == "source" and not title:
+            picture = node.find(class_=["picture", "explorer"], recursive=False)
+            title = len(pieces) == 1 and pieces[0].name in ("em", "strong")
+            if key == "source" and not picture and not title:
                 node["class"] = [*node.get("class", []), "paper"]
 
 
