@@ -236,6 +236,7 @@ def build_model(
     from since_2017 import make_marian, modern, with_fast_dropout
     from the_annotated_transformer import make_model
 
+    # a dropout that grows is set before each update
     sizes = (settings.d_model, settings.d_ff, settings.h, settings.dropout or 0.0)
     others = {
         "norm": settings.norm, "tie": settings.tie, "inner_dropout": settings.inner_dropout,
