@@ -85,8 +85,8 @@ soak: $(READY) $(KATEX) ## try for hours what may go wrong with a run, run the r
 PRETTIER := node blog/node_modules/prettier/bin/prettier.cjs --log-level warn
 SCRIPTS := blog/*.js blog/scripts
 
-check: $(READY) $(KATEX) ## check the style, that notebook and script are twins, and quoted numbers
-	@status=0; for check in "ruff check ." "ruff format --check ." "$(PRETTIER) --check $(SCRIPTS)" "python blog/notebook.py check" "python blog/quotes.py"; do \
+check: $(READY) $(KATEX) ## check the style, the types, that notebook and script are twins, and quoted numbers
+	@status=0; for check in "ruff check ." "ruff format --check ." "pyrefly check" "$(PRETTIER) --check $(SCRIPTS)" "python blog/notebook.py check" "python blog/quotes.py"; do \
 		echo "$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
 format: $(READY) $(KATEX) ## format the code, and put the script of the explorer's page together

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Exercises: change it and train
 #
-# > This is the last of four rungs of practice with [The Annotated Transformer](the_annotated_transformer.ipynb):
-# > *predict*, *write it*, *diagnose*, *change it and train*. Each exercise changes something, and most of them train a
+# > This is the last of five rungs of practice with [The Annotated Transformer](the_annotated_transformer.ipynb):
+# > *predict*, *write it*, *diagnose*, *let it learn*, *change it and train*. Each changes something, and most of them train a
 # > model: do them in the notebook. Run the cells from the top, fill in a place, and run its cell again: a check tries
 # > your code out, and says what's wrong. Hints and answers are folded. The stars say how hard an exercise is, and the
 # > minutes how long it may take someone who has read that section.

@@ -399,12 +399,10 @@ def example_claims() -> Any:
 # > **Other seeds.** Three seeds say little about the scatter of one recipe, and we saw little that suggests that
 # > recipes scatter differently. So each measure has one standard deviation $s$, pooled within all kinds of run: 32 of
 # > the miniature (34 greedily), eight of the long runs. An interval is $t\,s\sqrt{1/3 + 1/3}$, with Student's $t$ for
-# > the pooled degrees of freedom. Pairing by seed gains nothing: $s$ of the miniature's BLEU is 0.32<!--s--> on the
-# > H100, and 0.32<!--s in blocks--> with seeds as blocks. Two kinds of run scatter more. From English to German, our
-# > recipe's test scores have an $s$ of 0.42<!--s en-de-->, all others 0.16<!--s of the others--> (seen afterwards);
-# > with its own $s$, the second claim is 0.6 ± 0.9<!--second claim--> for seeds alone, *not shown*, and on validation
-# > 1.2 ± 0.4<!--second claim val-->. The perplexity of `adam post` scatters five times as much as the rest and is
-# > left out.
+# > the pooled degrees of freedom. Two kinds of run scatter more. From English to German, our recipe's test scores
+# > have an $s$ of 0.42<!--s en-de-->, all others 0.16<!--s of the others--> (seen afterwards); with its own $s$, the
+# > second claim is 0.6 ± 0.9<!--second claim--> for seeds alone, *not shown*, and on validation 1.2 ±
+# > 0.4<!--second claim val-->. The perplexity of `adam post` scatters five times as much as the rest and is left out.
 # >
 # > **Other sentences.** Draw a thousand sentences from a test set again and again, with replacement, and the BLEU of
 # > one of our models varies by about one and a half points in either direction (a *bootstrap*; Koehn, 2004). The
@@ -501,8 +499,8 @@ def example_test_sets() -> Any:
     rows: dict[str, dict] = {}
     for row in saved_rows("test_sets"):
         if row["search"] != "greedy" and row["split"] != "val":
-            found = rows.setdefault(row["model"], {"model": row["model"]})
-            found[row["split"]] = f"{row['bleu']:.2f} ({row['chrf']:.1f}; {row['length']:.2f})"
+            cells = rows.setdefault(row["model"], {"model": row["model"]})
+            cells[row["split"]] = f"{row['bleu']:.2f} ({row['chrf']:.1f}; {row['length']:.2f})"
     print("BLEU (chrF; length)")
     return table(list(rows.values())) if rows else None
 
@@ -539,14 +537,14 @@ def example_wu() -> Any:
     """Lower-cased text, English to German:
     means over the seeds of `moses`, the translations' length and chrF."""
     kinds = {"lower": "ours", "wu": "close to theirs", "wurot": "the same, rotary"}
-    found: dict[tuple[str, str, str], list[dict]] = {}
+    runs: dict[tuple[str, str, str], list[dict]] = {}
     for row in saved_rows("quality"):
         kind = kinds.get(re.sub(r"-.*", "", row.get("model") or ""))
         if kind and "beam" in row["search"]:
-            found.setdefault((kind, row["split"], row["search"].split()[-1]), []).append(row)
+            runs.setdefault((kind, row["split"], row["search"].split()[-1]), []).append(row)
     rows = []
-    for recipe, split, penalty in sorted(found, key=lambda kind: (*kind[1:], kind[0])):
-        alike = found[recipe, split, penalty]
+    for recipe, split, penalty in sorted(runs, key=lambda run: (*run[1:], run[0])):
+        alike = runs[recipe, split, penalty]
         means = {k: np.mean([row[k] for row in alike]) for k in ("bleu_moses", "length", "chrf")}
         rows.append({"split": split, "penalty": penalty, "recipe": recipe, "seeds": len(alike)})
         rows[-1] |= {"moses": f"{means['bleu_moses']:.2f}", "length": f"{means['length']:.3f}"}
@@ -555,20 +553,16 @@ def example_wu() -> Any:
 
 
 # %% [markdown]
-# > With α = 1, the three seeds score 40.92, 40.99 and 40.79<!--wu scores-->, as much as the 41.02 of Wu et al. But
-# > our translations have 0.98<!--wu length--> of the references' length and theirs 0.999. Before the brevity penalty
-# > ours have 41.8<!--wu without length-->; but written longer (α = 1.8), two of these models have 40.2 and
-# > 40.7<!--wu 1.8 scores-->, since longer translations match less. **What ours would score at their length, or with
-# > their penalty, we don't know.** With α = 1.8, neither this recipe nor our own is shown to be the better one (the
-# > table).
+# > With α = 1, this recipe scores as much as the 41.02 of Wu et al. But its translations are shorter than theirs.
+# > Before the brevity penalty it would be ahead; but written longer (α = 1.8), both models that were scored so score
+# > less, since longer translations match less. **What ours would score at their length, or with their penalty, we
+# > don't know.** With α = 1.8, neither this recipe nor our own is shown to be the better one.
 # >
-# > **Rotary positions** in this recipe score 42.07, 42.20 and 41.89<!--wurot scores--> with α = 1,
-# > 1.2<!--wurot gain--> more. More than half of that is the brevity penalty: before it, the gain is
-# > 0.5<!--wurot gain without length-->. With α = 1.8, where no translation is too short, the two seeds that have both
-# > rows gain 0.9 and 0.4<!--wurot 1.8 gains-->. chrF rises in every run, by 0.8 to 1.0<!--wurot chrf--> at α = 1. One
-# > of the six runs was made on a CPU, in float32, and the others on an NVIDIA H100 in [TF32](#On-an-accelerator). At
-# > α = 1.8 these models have 41.1<!--wurot 1.8 mean-->, and so has `multi30k-en-de`; `rotary-en-de` has
-# > 41.2<!--rotary-en-de moses-->. So no model of ours is shown to be the best from English to German.
+# > **Rotary positions** gain in this recipe, too (the table of claims). More than half of that is the brevity
+# > penalty. With α = 1.8, where no translation is too short, the two seeds that have both rows gain 0.9 and
+# > 0.4<!--wurot 1.8 gains-->. chrF rises in every run. One of the six runs was made on a CPU, in float32, and the
+# > others on an NVIDIA H100 in [TF32](#On-an-accelerator). At α = 1.8 they score what `multi30k-en-de` and
+# > `rotary-en-de` do, within a tenth of a point. So no model of ours is shown to be the best from English to German.
 # >
 # > Wu et al. also report test_2017 and `mscoco`, where we haven't scored the models that learned from the pairs
 # > alone, so there we claim nothing. A replication is [prepared](recipes/README.md#a-replication-that-was-not-run).
@@ -600,33 +594,31 @@ def example_bootstrap() -> Any:
     for row in sorted(saved_rows("bootstrap"), key=lambda row: row["split"]):
         a, b, (low, high) = row["a"], row["b"], row["difference_interval"]
         if row["split"] == TEST or a["model"] == "made-pairs":
-            found = {"split": row["split"], "before": a["model"], "after": b["model"]}
-            found |= {"search": a["search"].split(",")[0]}
-            found |= {"BLEU": f"{a['bleu']:.2f} → {b['bleu']:.2f}"}
-            found |= {"difference": f"{row['difference']:+.2f}"}
-            rows.append(found | {"95%": f"{low:+.2f} to {high:+.2f}"})
+            rows.append({"split": row["split"], "before": a["model"], "after": b["model"]})
+            rows[-1]["search"] = a["search"].split(",")[0]
+            rows[-1]["BLEU"] = f"{a['bleu']:.2f} → {b['bleu']:.2f}"
+            rows[-1]["difference"] = f"{row['difference']:+.2f}"
+            rows[-1]["95%"] = f"{low:+.2f} to {high:+.2f}"
     return table(rows) if rows else None
 
 
 # %% [markdown]
 # > **The first rounds have no control.** Each model after a round also trained for longer, and all but one of these
-# > comparisons have one seed (the second German-English round gains 0.87<!--second round-->, and 0.62 and
-# > 0.57<!--second round, other seeds--> with two other seeds). The second English-German round is within chance.
+# > comparisons have one seed (the second German-English round was made with two other seeds, and gains with each).
+# > The second English-German round is within chance.
 # >
 # > **The round with rotary positions has one:** from the same three models, with the same settings and for as many
 # > updates, but on the old pairs alone (31 passes, where the models with new pairs made 8). All three share one set
 # > of new pairs, which these models wrote together with three others, and one seed of the second stage: the interval
-# > is for other first stages and sentences, not for other sets of pairs. The new pairs are ahead by
-# > 1.3<!--new pairs--> BLEU on test_2016_flickr (1.2<!--new pairs without length--> without length), on the
-# > validation set by 1.4 ± 0.7<!--new pairs val--> for other first stages, and chrF agrees. Read this as an estimate
-# > that favours the new pairs: the settings suit four times as many pairs, dropout was lowered to 0.2, and the
-# > control's validation loss rose from 1.448 to 1.469 before it ended.
+# > is for other first stages and sentences, not for other sets of pairs. The new pairs are ahead on the test set (the
+# > table of claims) and by 1.4 ± 0.7<!--new pairs val--> on the validation set, for other first stages. Read this as
+# > an estimate that favours the new pairs: the settings suit four times as many pairs, dropout was lowered to 0.2,
+# > and the control's validation loss rose from 1.448 to 1.469 before it ended.
 # >
 # > **Which kind of pairs does the work?** The last rows add to the old pairs a model's own translations (`own`),
 # > back-translations (`back`) or both (`back-own`), for 900 updates with one seed each. Of the six comparisons only
-# > both together, greedily, are beyond chance after correction (1.1<!--back-own greedy-->). This doesn't show which
-# > kind matters, nor that back-translations are useless. What keeping the closest of four contributes, we didn't
-# > test.
+# > both together, greedily, are beyond chance after correction. This doesn't show which kind matters, nor that
+# > back-translations are useless. What keeping the closest of four contributes, we didn't test.
 
 # %% [markdown]
 # ## The paper's Table 3 in miniature
@@ -683,15 +675,13 @@ def example_miniature() -> Any:
 # %% [markdown]
 # > Where the table contradicts the paper, itself, or what you may expect:
 # >
-# > - **Heads.** In the paper, one head is 0.6<!--paper, one head--> BLEU behind four, and eight and sixteen are best.
-# >   Here one wide head is *ahead* of four (1.2 ± 0.5<!--h = 1 ±-->). But of that lead chrF has only 0.4 ±
-# >   0.4<!--h = 1 chrF ±-->, and the one run of it on a CPU was 0.2<!--h = 1, one run on a CPU--> *behind* its base.
-# >   So: one head is no worse, sixteen of width 8 look worse.
+# > - **Heads.** In the paper, one head is behind four, and eight and sixteen are best. Here one wide head is *ahead*
+# >   of four (1.2 ± 0.5<!--h = 1 ±-->). But of that lead chrF has only 0.4 ± 0.4<!--h = 1 chrF ±-->, and its one run
+# >   on a CPU was *behind* its base. So: one head is no worse, sixteen of width 8 look worse.
 # > - **Dropout** costs 1.2<!--dropout = 0.1--> at the paper's 0.1, where the paper loses BLEU *without* it. Four
 # >   passes are probably too few for overfitting; our long runs (38 passes) have 0.25.
-# > - **Smoothing.** Without it the perplexity is lower and BLEU is, too, as in the paper: here by 0.4 ±
-# >   0.5<!--smoothing = 0.0 ±-->, there by 0.5<!--paper, no smoothing-->. With 0.2, nothing but the perplexity moves
-# >   beyond chance with five beams.
+# > - **Smoothing.** Without it the perplexity is lower and BLEU is, too, as in the paper, but here within chance.
+# >   With 0.2, nothing but the perplexity moves beyond chance with five beams.
 # > - **Positions.** Learned positions are behind sinusoids, and in the paper nearly as good; four passes may be too
 # >   few to learn them. Without any, the encoder sees a bag of words.
 # > - **Sizes.** Six layers, and a feed-forward of twice the width, make no difference beyond chance; in the paper
@@ -699,8 +689,8 @@ def example_miniature() -> Any:
 # > - **Since 2017.** `modern` (rotary, RMSNorm, gated, grouped, with a tenth fewer parameters) gains with greedy
 # >   decoding and with the best penalty, but not in chrF. The gated feed-forward alone is behind, at a rate tuned for
 # >   the plain one. A decoder alone, with five layers and almost a third fewer parameters, is 0.5 ±
-# >   0.6<!--decoder_only greedy ±--> behind greedily; 1.7 ± 0.6<!--decoder_only beside rotary ±--> if both have rotary
-# >   positions.
+# >   0.6<!--decoder_only greedy ±--> behind greedily; 1.7 ± 0.6<!--decoder_only beside rotary ±--> if both have
+# >   rotary positions.
 # > - **Words** in place of pieces cost 2.4<!--words (CPU)-->, and half of that is the penalty: with the best one,
 # >   1.2<!--words (CPU) best penalty-->.
 # > - **Optimiser and norm.** Adam is 1.9 ± 0.5<!--adam pre (CPU) ±--> behind Muon with pre-norm (on the CPU) and 5.0
@@ -708,9 +698,8 @@ def example_miniature() -> Any:
 # >   tokens](#Scores-of-others), dropout and larger batches, Adam with post-norm scores what our recipe does with 20
 # >   million.
 # >
-# > Three variants were trained on both machines, and their differences agree within the intervals. But one seed ends
-# > elsewhere: with five beams, such twins lie 0.5<!--twins--> BLEU apart on average, and up to
-# > 1.3<!--twins at most-->.
+# > Three variants were trained on both machines, and their differences agree within the intervals, though single
+# > seeds end elsewhere.
 # >
 # > **What this doesn't show.** The rate was tuned for each optimiser and place of the norm, but for no other variant,
 # > which favours the base. Four passes say nothing about long runs.
@@ -754,8 +743,7 @@ def example_rotary() -> Any:
 # > Every mean difference is positive, in BLEU, without length and in chrF, and in the program's recipe the perplexity
 # > falls with every seed. But with five beams no difference *without length* is beyond chance if other sentences
 # > count as well (the table of claims). So the sign is hardly in doubt, and the size is: the means lie between a half
-# > and one and a half BLEU, in the table of claims ± 0.9 to 1.0<!--rotary claims, reaches-->. The penalty was chosen
-# > for a model with sinusoids.
+# > and one and a half BLEU. The penalty was chosen for a model with sinusoids.
 
 # %% [markdown]
 # ## How it compares
@@ -769,8 +757,8 @@ def example_rotary() -> Any:
 # > same dropout. Marian itself, as the wheel `pymarian` brings it and with batches of its own, is slower by a factor
 # > of 1.8<!--Marian itself tiny--> in the one row that we have; it isn't made for training on CPUs.
 # >
-# > How long must one train? The table has single runs of `tiny`, each with a rate that ends at zero, except for the
-# > first three: the document's positions and schedule, with Muon. Compare `minutes` within a machine only.
+# > How long must one train? The table has single runs of `tiny`, each with a rate that ends at zero. The one with
+# > sinusoids has the rate of Equation (3), and all its rows are one run. Compare `minutes` within a machine only.
 
 
 # %%
@@ -954,27 +942,27 @@ def example_accelerator() -> Any:
     """Target tokens a second, and MFU, for three sizes."""
     rows: dict[str, dict] = {}
     for row in saved_rows("accelerator"):
-        found = f"{row['tokens_per_second']:,} ({row['mfu']:.0%})"
-        rows.setdefault(row["way"], {"numbers": row["way"]})[row["preset"]] = found
+        cells = rows.setdefault(row["way"], {"numbers": row["way"]})
+        cells[row["preset"]] = f"{row['tokens_per_second']:,} ({row['mfu']:.0%})"
     return table(list(rows.values())).fillna("") if rows else None
 
 
 # %% [markdown]
-# > **The larger the model, the more short numbers gain:** with bfloat16 and compiled layers, `base` is
-# > 3.2<!--base compiled--> and `big` 5.3<!--big compiled--> times as fast as in float32; `small` gains at most a
-# > fifth. Fused attention has no clear effect on such short sentences. Even `big` uses only a quarter of the H100's
-# > speed in bfloat16; we didn't look for the rest. The program itself trains in float32.
+# > **The larger the model, the more short numbers gain:** `big` becomes five times as fast in bfloat16 with compiled
+# > layers, `small` gains at most a fifth. Fused attention has no clear effect on such short sentences. Even `big`
+# > uses only a quarter of the H100's speed in bfloat16; we didn't look for the rest. The program itself trains in
+# > float32.
 #
 # ### Beside others
 #
 # > The programs in the chart trained models of the same sizes with the same number of threads, and were timed
 # > alternately, with Adam. PyTorch's own `nn.Transformer` and Hugging Face's implementation of Marian had the same
 # > batches as our program, and drop out at the same places, those of Section 5.4. "Marian itself" is the program in
-# > C++ as the wheel `pymarian` 1.12.42 brings it, in one row; it fills batches of its own, here with
-# > 4,875 target tokens where ours have 4,224. "2022" is our re-creation of the previous edition's method, with
-# > sentences in random order padded to 72, timed by a benchmark that is no longer in the tree (commits f021640,
-# > aa8091b and 4588737). The bars are in sentence pairs per second, because the earlier edition's tokens are words
-# > and ours are pieces; computed from tokens, they may be off by up to a tenth.
+# > C++ as the wheel `pymarian` 1.12.42 brings it, in one row; it fills batches of its own, here with 4,875 target
+# > tokens where ours have 4,224. "2022" is our re-creation of the previous edition's method, with sentences in random
+# > order padded to 72, timed by a benchmark that is no longer in the tree (commits f021640, aa8091b and 4588737). The
+# > bars are in sentence pairs per second, because the earlier edition's tokens are words and ours are pieces;
+# > computed from tokens, they may be off by up to a tenth.
 
 
 # %%
@@ -986,8 +974,8 @@ def example_training_speed() -> Chart | None:
     peers = {row["preset"]: row for row in saved_rows("peers")}
     name, rows = "times the speed of 2022", []
     for preset, row in last.items():
-        found = peers.get(preset, row)["tokens_per_second"]
-        speeds = {who: speed["median"] for who, speed in found.items()}
+        tokens = peers.get(preset, row)["tokens_per_second"]
+        speeds = {who: speed["median"] for who, speed in tokens.items()}
         for who, speed in speeds.items():
             if who not in ("2022", "JoeyNMT"):  # which is no peer any more
                 times = row["ratio_of_pairs"] * speed / speeds["this"]
@@ -1038,21 +1026,21 @@ def example_curve() -> Any:
     runs: dict[tuple[str, str, int], list[dict]] = {}
     for row in saved_rows("curve"):
         if row["kind"] == "curve":
-            found = row["test"]["beam"] | {"updates": row["updates"]}
-            runs.setdefault((row["data"], row["start"], row["pairs"]), []).append(found)
+            scores = row["test"]["beam"] | {"updates": row["updates"]}
+            runs.setdefault((row["data"], row["start"], row["pairs"]), []).append(scores)
     for row in saved_rows("first_stage"):
         if (row["variant"], row["direction"]) == ("rotary", "de-en"):
-            found = row[TEST]["beam"] | {"updates": row["step"]}
-            runs.setdefault(("multi30k", "scratch", 29_000), []).append(found)
+            scores = row[TEST]["beam"] | {"updates": row["step"]}
+            runs.setdefault(("multi30k", "scratch", 29_000), []).append(scores)
     rows = []
     order = sorted(runs, key=lambda run: (run[0] != "multi30k", run[1] != "scratch", run[2]))
     for data, start, pairs in order:
-        found = runs[data, start, pairs]
-        scores = [row["bleu"] for row in found]
+        seeds = runs[data, start, pairs]
+        bleu = [row["bleu"] for row in seeds]
         rows.append({"text": data.split("/")[-1], "begins with": start, "pairs": pairs})
-        rows[-1] |= {"runs": len(found), "updates": found[0]["updates"]}
-        rows[-1]["BLEU"] = f"{np.mean(scores):.1f} ({min(scores):.1f} to {max(scores):.1f})"
-        rows[-1]["chrF"] = f"{np.mean([row['chrf'] for row in found]):.1f}"
+        rows[-1] |= {"runs": len(seeds), "updates": seeds[0]["updates"]}
+        rows[-1]["BLEU"] = f"{np.mean(bleu):.1f} ({min(bleu):.1f} to {max(bleu):.1f})"
+        rows[-1]["chrF"] = f"{np.mean([row['chrf'] for row in seeds]):.1f}"
     return table(rows) if rows else None
 
 
@@ -1101,7 +1089,7 @@ def example_plan() -> Any:
 # %% [markdown]
 # ## What shows a mistake
 #
-# > Each mistake of the catalogue `practice/mistakes.py` was made in the model of the German numbers, trained for
+# > Each mistake of the catalogue `practice/mistakes/` was made in the model of the German numbers, trained for
 # > 1,500 updates and examined (`python -m benchmarks clinic`). *Loss* is that of the last hundred updates as the
 # > reader's own code reports it, *forced* the share of held-out tokens that are right with the reference before them,
 # > *written* the share of held-out numbers that come out right. *Seen* lists where a row looks ill: in the loss of
@@ -1120,34 +1108,36 @@ def example_clinic() -> Any:
     runs: dict[str, list[dict]] = {}
     for row in saved_rows("clinic"):
         runs.setdefault(row["mistake"], []).append(row)
-    found = []
-    for mistake, rows in runs.items():
-        numbers = {
-            what: round(float(np.mean([row.get(key, math.nan) for row in rows])), 3)
-            for what, key in keys.items()
-        }
-        seen = Counter(test for row in rows for test in row["seen"])
-        every = len(rows)
-        where = [test if n == every else f"{test} ({n} of {every})" for test, n in seen.items()]
-        found.append({"mistake": mistake} | numbers | {"seen": ", ".join(where) or "nowhere"})
-    return table(found) if found else None
+    rows = []
+    for mistake, seeds in runs.items():
+        rows.append({"mistake": mistake})
+        for column, key in keys.items():
+            rows[-1][column] = round(float(np.mean([row.get(key, math.nan) for row in seeds])), 3)
+        tests = []
+        for test, count in Counter(test for row in seeds for test in row["seen"]).items():
+            tests.append(test if count == len(seeds) else f"{test} ({count} of {len(seeds)})")
+        rows[-1]["seen"] = ", ".join(tests) or "nowhere"
+    return table(rows) if rows else None
 
 
 @example
 def example_clinic_counts() -> Any:
     """What each seed says: mistakes that show neither in the loss nor in held-out accuracy,
     and what else does or doesn't see them."""
-    found, cheap = [], {"wires", "loss", "gradient", "inventory", "heart"}
-    for seed in sorted({row["seed"] for row in saved_rows("clinic")}):
-        rows = [row for row in saved_rows("clinic") if row["seed"] == seed]
-        ill = [{*row["seen"]} for row in rows if row["kind"] != "healthy"]
+    cheap = {"wires", "loss", "gradient", "inventory", "heart"}
+    seeds: dict[int, list[dict]] = {}
+    for row in saved_rows("clinic"):
+        seeds.setdefault(row["seed"], []).append(row)
+    rows = []
+    for seed, models in sorted(seeds.items()):
+        ill = [{*row["seen"]} for row in models if row["kind"] != "healthy"]
         hidden = [tests for tests in ill if not tests & {"curve", "held out"}]
-        found.append({"seed": seed, "mistakes": len(ill), "hidden": len(hidden)})
-        found[-1]["hidden, and written badly"] = sum("written" in tests for tests in hidden)
-        found[-1]["seen in a fresh model"] = sum(bool(tests & cheap) for tests in ill)
-        healthy = [row for row in rows if row["kind"] == "healthy"]
-        found[-1]["healthy called ill"] = sum(bool(row["seen"]) for row in healthy)
-    return table(found) if found else None
+        rows.append({"seed": seed, "mistakes": len(ill), "hidden": len(hidden)})
+        rows[-1]["hidden, and written badly"] = sum("written" in tests for tests in hidden)
+        rows[-1]["seen in a fresh model"] = sum(bool(tests & cheap) for tests in ill)
+        healthy = [row for row in models if row["kind"] == "healthy"]
+        rows[-1]["healthy called ill"] = sum(bool(row["seen"]) for row in healthy)
+    return table(rows) if rows else None
 
 
 # %% [markdown]
@@ -1168,24 +1158,22 @@ def example_clinic_blind() -> Any:
     """Changes drawn by chance: what they are,
     how many numbers are written right after a short training, and which tests call them ill."""
     rows = saved_rows("clinic_blind")
-    drawn = [row for row in rows if row["kind"] == "mistake"]
+    if not rows:
+        return None
+    usual = next(row["trained"]["exact"] for row in rows if row["kind"] == "as it is")
     healthy = [row for row in rows if row["kind"] == "healthy"]
-    usual = next((row["trained"]["exact"] for row in rows if row["kind"] == "as it is"), 1.0)
-    once = {row["change"]: row for row in drawn if row["works"] == "differently"}
-    changed = [*once.values()]
-    harmful = [row for row in changed if row["trained"]["exact"] < usual - 0.2]
-    groups = {"changes": changed, "that do harm": harmful, "healthy models": healthy}
-    for what, some in groups.items():
-        called = sum(bool(row["ill"]) for row in some)
-        tests = ", ".join(dict.fromkeys(test for row in some for test in row["ill"]))
-        by = f", by {tests}" if tests and some is healthy else ""
-        print(f"{what}: {called} of {len(some)} are called ill{by}")
-    found = []
-    for row in changed:
-        found.append({"function": row["where"], "change": row["change"]})
-        ill = ", ".join(row["ill"]) or "nothing"
-        found[-1] |= {"written": row["trained"]["exact"], "ill": ill}
-    return table(found) if found else None
+    drawn = [row for row in rows if row["kind"] == "mistake" and row["works"] == "differently"]
+    changes = [*{row["change"]: row for row in drawn}.values()]
+    harmful = [row for row in changes if row["trained"]["exact"] < usual - 0.2]
+    groups = {"changes": changes, "that do harm": harmful, "healthy models": healthy}
+    for name, models in groups.items():
+        ill = sum(bool(row["ill"]) for row in models)
+        print(f"{name}: {ill} of {len(models)} are called ill")
+    cells = []
+    for row in changes:
+        cells.append({"function": row["where"], "change": row["change"]})
+        cells[-1] |= {"written": row["trained"]["exact"], "ill": ", ".join(row["ill"]) or "nothing"}
+    return table(cells)
 
 
 # %% [markdown]

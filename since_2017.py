@@ -689,7 +689,8 @@ def example_marian() -> None:
 # > 1.075$. All four scores at once give the same: $e^{-3} + e^{-5} + 1 + e^{-4}$. In general, for a tile with scores
 # > $s_j$ and values $v_j$:
 # >
-# > $$\ell' = e^{m - m'} \ell + \sum_j e^{s_j - m'}, \qquad o' = e^{m - m'} o + \sum_j e^{s_j - m'} v_j, \qquad \mathrm{output} = o / \ell$$
+# > $$\ell' = e^{m - m'} \ell + \sum_j e^{s_j - m'}, \qquad o' = e^{m - m'} o + \sum_j e^{s_j - m'} v_j$$
+# > $$\mathrm{output} = o / \ell$$
 
 
 # %%

@@ -14,7 +14,7 @@ import the_annotated_transformer as tat
 from benchmarks.shared import RESULTS, Preset, Rounds, Rows
 from translator.files import Refused
 from translator.processes import choose_device
-from translator.run import matrix_speed, operations
+from translator.run_log import matrix_speed, operations
 from translator.settings import PRESETS, Count, Settings, build_model
 from translator.trainer import ParallelTrainer
 

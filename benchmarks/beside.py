@@ -20,7 +20,7 @@ from the_annotated_transformer import BOS, EOS, PAD, Pair, make_batch
 from translator.corpus import encode_pairs
 from translator.scoring import score
 from translator.settings import Settings, make_settings
-from translator.sources import FullPairs, load_pairs
+from translator.sources import Corpus, load_pairs
 
 AT_ONCE = 128  # sentences that are translated together
 
@@ -81,7 +81,7 @@ def trained(data: str, preset: str, changes: dict[str, Any], minutes: float) -> 
     """The figures of a row: a training, and the greedy scores on the validation set."""
     usual = PAPER | {"dropout": 0.1}
     settings = make_settings(preset, False, usual | changes)
-    texts = list(FullPairs(data, "train", "de", "en"))
+    texts = list(Corpus(data).full_pairs("train"))
     tokenizer = tat.learn_bpe(texts, settings.bpe)
     pairs = encode_pairs(tokenizer, texts, ("de", "en"))
     model, seconds, tokens = learned(len(tokenizer), pairs, settings, 60 * minutes)

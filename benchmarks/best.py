@@ -8,7 +8,8 @@ from benchmarks import quality
 from benchmarks.shared import RESULTS, Data, Rows, portable
 from translator.__main__ import average
 from translator.model_folder import read_translator
-from translator.run import read_log, token_store
+from translator.run_folder import token_store
+from translator.run_log import read_log
 from translator.settings import Count
 from translator.trainer import chance, greedy_bleu, sample
 

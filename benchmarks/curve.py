@@ -18,7 +18,7 @@ from translator.files import Refused, write_text
 from translator.model_folder import read_translator
 from translator.plan import MEASURED, recipe, seen
 from translator.processes import choose_device
-from translator.run import read_log
+from translator.run_log import read_log
 from translator.settings import Count, Limits
 from translator.sources import load_pairs
 

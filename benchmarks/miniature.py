@@ -18,11 +18,12 @@ from translator.files import Refused
 from translator.plan import MEASURED
 from translator.processes import choose_device
 from translator.run import Run
+from translator.run_folder import RunFolder
 from translator.scoring import score
 from translator.settings import Count, Limits, Settings, build_model, make_settings
-from translator.sources import load_pairs
+from translator.sources import Corpus, load_pairs
 from translator.trainer import ParallelTrainer
-from translator.training import fit
+from translator.training import Training
 
 Make = Callable[[Settings, int], tat.Transformer]
 EPOCHS = 4
@@ -105,16 +106,15 @@ def train(
     folder: Path, data: str, name: str, settings: Settings, limits: Limits
 ) -> tat.Translator:  # fmt: skip
     """A variant's averaged weights, trained as the program trains its own, or of a finished run."""
-    about = {"preset": f"tiny, {name}", "data": data, "held_out": None, "start_from": None}
-    about |= {"src": "de", "tgt": "en"}
-    run = Run(folder, settings, about)
-    with run.alone():
-        run.prepare(None)
-        run.model = partial(VARIANTS[name].make, settings, len(run.tokenizer))  # not by settings
+
+    def make(settings: Settings, vocab: int, parts: None) -> torch.nn.Module:
+        return VARIANTS[name].make(settings, vocab)
+
+    run_folder = RunFolder(folder, Corpus(data), settings, f"tiny, {name}")
+    with Run.opened(run_folder, make) as run:
         torch.manual_seed(settings.seed)
         trainer = ParallelTrainer(run.model(), settings, choose_device())
-        run.restore(trainer)
-        fit(run, trainer, limits)
+        Training(run, trainer, limits).fit()
     return tat.Translator(trainer.averaged.eval(), run.tokenizer, ("de", "en"))
 
 

@@ -30,7 +30,7 @@ from benchmarks.shared import RESULTS, Changes, Data, Preset, Rounds, Rows, epoc
 from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, Batch, Pair, make_batch
 from translator.corpus import encode_pairs
 from translator.settings import Settings, build_model
-from translator.sources import FullPairs
+from translator.sources import Corpus
 from translator.trainer import ParallelTrainer
 
 LONGEST = 512  # the peers' number of positions
@@ -247,7 +247,7 @@ def benchmark(
         presets: sizes of the models
         seconds: about the length of a turn
     """
-    texts = list(FullPairs(data, "train", "de", "en"))
+    texts = list(Corpus(data).full_pairs("train"))
     for preset in presets:
         settings = shared.with_adam(preset, changes)
         budget = settings.tokens_per_batch

@@ -11,6 +11,7 @@ from benchmarks.shared import RESULTS, Data, Rows, Runs, portable
 from translator import plan as planning
 from translator.model_folder import read_translator
 from translator.settings import Count
+from translator.sources import Corpus
 
 Pairs = Annotated[Count, Parameter(help="how many to learn from")]
 
@@ -29,7 +30,7 @@ def benchmark(
         return
     languages, name = (src, tgt), f"{Path(data).name}-{src}-{tgt}-{pairs}-{seed}"
     text = curve.sample(data, pairs, seed, languages, runs / "plan" / "text" / name)
-    found = planning.plan(str(text), src, tgt, None, 20, print)
+    found = planning.plan(Corpus(str(text), src, tgt), 20, print)
     changes = dict(found["advice"])
     steps = changes.pop("steps")
     del changes["preset"]  # `tiny`, as the curve has it

@@ -10,7 +10,7 @@ from translator.__main__ import Alpha, Beam
 from translator.files import Refused, read_json
 from translator.model_folder import read_translator
 from translator.processes import choose_device
-from translator.run import read_log
+from translator.run_log import read_log
 from translator.scoring import score
 from translator.search import Search
 from translator.sources import load_pairs

@@ -63,6 +63,7 @@ WHOLE = (
     r"|(!\[)(.+)(\]\([^()\s]+\))|(\| )(.*)( \|)"
 )
 CAPTION = r"(?s)(\*\*\d+\.\*\* )(.+)"  # of an executed example
+DIGITS = r"\d(?:[\d,.]*\d)?"  # of a number, as it is written
 MARK = r"(#+|\d+[.)]|[-*+>|])\s|\s{4}|```|~~~"  # what makes another kind of block of a text
 # what leads from the README to others
 SWITCH = r"(?m)^\[(?:\w+\]\(README\.\w+\.md\)|!\[Open in Colab\].*)\n\n"
@@ -124,7 +125,7 @@ def prose(cells: list[NotebookNode]) -> Iterator[tuple[str, str]]:
                 if isinstance(function, ast.FunctionDef) and any(
                     ast.unparse(d) == "example" for d in function.decorator_list
                 ):
-                    for _, text, _ in pieces(ast.get_docstring(function, clean=False)):
+                    for _, text, _ in pieces(ast.get_docstring(function, clean=False) or ""):
                         if text:
                             yield text, f"{where} · caption"
             continue
@@ -159,9 +160,9 @@ def own_words() -> Iterator[tuple[str, str]]:
         source = path.read_text("utf-8")
         for found in re.finditer(rf"\b(?:say|told|_)\(\s*(?:\w+\s+\? {text}\s+: )?{text}", source):
             yield from ((json.loads(f'"{one}"'), path.name) for one in found.groups() if one)
-    found: list[str] = []
-    labelled((FIGURE / "figure.html").read_text("utf-8"), lambda text: found.append(text) or text)
-    yield from ((text, "figure.html") for text in found)
+    labels: list[str] = []
+    labelled((FIGURE / "figure.html").read_text("utf-8"), lambda text: labels.append(text) or text)
+    yield from ((text, "figure.html") for text in labels)
     for about in json.loads((FIGURE / "models.json").read_text("utf-8")).values():
         yield about["note"], "models.json"
         yield from ((one["teaches"], "models.json") for one in about.get("provocations", []))
@@ -261,13 +262,25 @@ def closest(text: str, others: list[str]) -> str | None:
         matcher = difflib.SequenceMatcher(None, words, other.split(), autojunk=False)
         if matcher.real_quick_ratio() > 0.5 and matcher.quick_ratio() > 0.5:
             near[other] = matcher.ratio()
-    best = max(near, key=near.get, default=None)
+    best = max(near, key=near.__getitem__, default=None)
     return best if best is not None and near[best] > 0.5 else None
+
+
+def renumbered(old: str, new: str, translation: str) -> str | None:
+    """The translation of `old` with the numbers of `new`, if nothing else has changed in it."""
+    if re.sub(DIGITS, "0", old) != re.sub(DIGITS, "0", new):
+        return None
+    numbers_before, numbers_after = (re.findall(DIGITS, text) for text in (old, new))
+    pairs = dict(zip(numbers_before, numbers_after, strict=True))
+    if [pairs[number] for number in numbers_before] != numbers_after:
+        return None  # a number that stood for two is now two
+    return re.sub(DIGITS, lambda number: pairs.get(number[0], number[0]), translation)
 
 
 def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) -> polib.POFile:
     """A catalogue with the pieces `texts`: translations stay, fuzzy if the English has changed."""
-    known = {(entry.msgctxt, entry.msgid): entry for entry in catalogue}
+    entries = ((entry.msgctxt, entry.msgid, entry) for entry in catalogue)
+    known: dict[tuple[str | None, str], polib.POEntry] = {(c, text): e for c, text, e in entries}
     gone = {key: entry for key, entry in known.items() if entry.msgstr and key not in texts}
     new = polib.POFile(wrapwidth=110)
     new.metadata, new.header = catalogue.metadata, catalogue.header
@@ -281,7 +294,9 @@ def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) ->
             entry.msgstr = old.msgstr
             # the English that this translates
             made_from = (old.fuzzy and old.previous_msgid) or other
-            if made_from != text:  # else the English is again what it was
+            if new_numbers := renumbered(made_from, text, old.msgstr):
+                entry.msgstr = new_numbers
+            elif made_from != text:  # else the English is again what it was
                 entry.previous_msgid, entry.flags = made_from, ["fuzzy"]
         new.append(entry)
     return new

@@ -185,7 +185,8 @@ def enable_charts(client: NotebookClient) -> None:
 
     async def ask_kernel() -> dict[str, Any]:
         code = f"exec({ENABLE_CHARTS!r}, {{}})"  # in a namespace of its own
-        return await client.kc.execute(code, silent=True, reply=True, timeout=120)
+        kernel: Any = client.kc  # is there when this is called
+        return await kernel.execute(code, silent=True, reply=True, timeout=120)
 
     reply = run_sync(ask_kernel)()["content"]
     if reply["status"] != "ok":

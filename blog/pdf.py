@@ -9,6 +9,7 @@ fetched.
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import cyclopts
 
@@ -39,7 +40,7 @@ def print_page(page: Path, out: Path, chromium: str) -> None:
         )
         tab.evaluate("document.fonts.ready.then(() => true)")
         margin = {"top": "18mm", "bottom": "18mm", "left": "17mm", "right": "17mm"}
-        options = {"format": "A4", "margin": margin, "print_background": True}
+        options: dict[str, Any] = {"format": "A4", "margin": margin, "print_background": True}
         options["prefer_css_page_size"] = True  # the listing's page has a size of its own
         options["display_header_footer"] = True
         options |= {"header_template": "<span></span>", "footer_template": FOOTER}

@@ -92,6 +92,20 @@ def test_a_changed_piece_keeps_its_translation_and_is_marked():
     assert editions.update(again, {(None, old[0].msgid): "section · paragraph"})[0].fuzzy
 
 
+def test_a_number_that_its_rows_change_changes_in_the_translation_too():
+    """Catches words that changed with it, and a number whose two places now differ."""
+    old = polib.POFile()
+    old.append(
+        polib.POEntry(
+            msgid="It always gains 1.4 BLEU, then 1.4.", msgstr="先得 1.4 分，再得 1.4 分。"
+        )
+    )
+    (entry,) = editions.update(old, {(None, "It always gains 1.5 BLEU, then 1.5."): "x"})
+    assert entry.msgstr == "先得 1.5 分，再得 1.5 分。" and not entry.fuzzy
+    for changed in ("It always loses 1.5 BLEU, then 1.5.", "It always gains 1.5 BLEU, then 1.4."):
+        assert editions.update(old, {(None, changed): "x"})[0].fuzzy
+
+
 def test_pieces_put_together_again_are_the_text():
     """For every cell of both documents, as the page renders it."""
 

@@ -36,7 +36,7 @@ def test_the_document_imports_nothing_of_ours():
         ("since_2017.py", {DOCUMENT.stem}),
         ("lab_notebook.py", DOCUMENTS),
         ("exercises.py", DOCUMENTS),
-        ("practice/*.py", {*DOCUMENTS, "practice"}),
+        ("practice/**/*.py", {*DOCUMENTS, "practice"}),
         ("translator/*.py", {*DOCUMENTS, "practice", "translator"}),
         # one runs the page's small_model.js
         ("benchmarks/*.py", {*DOCUMENTS, "practice", "translator", "benchmarks", "blog"}),
@@ -45,6 +45,24 @@ def test_the_document_imports_nothing_of_ours():
 def test_import_arrows_point_down(files, allowed):
     found = {path.name: imports(path.read_text("utf-8")) for path in ROOT.glob(files)}
     assert found and all(names <= allowed for names in found.values()), found
+
+
+BELOW = {"examine", "mistakes", "wires"}  # rooms of practice that the program stands on
+ABOVE = {path.stem for path in (ROOT / "practice").glob("*.py")} - BELOW
+
+
+def rooms_of_practice(path: Path) -> set[str]:
+    """The rooms of practice that a file imports."""
+    lines = re.findall(r"^ *from practice(?:\.(\w+)| import (.+))", path.read_text("utf-8"), re.M)
+    return {name for room, names in lines for name in re.findall(r"\w+", room or names)}
+
+
+def test_the_program_stands_on_examinations_and_mistakes_alone():
+    """Of practice; the command line opens the rest for those who ask."""
+    program = {*ROOT.glob("translator/*.py")} - {ROOT / "translator" / "__main__.py"}
+    assert set().union(*map(rooms_of_practice, program)) == BELOW
+    for room in ("examine.py", "wires.py", "mistakes/__init__.py"):
+        assert not rooms_of_practice(ROOT / "practice" / room) & ABOVE
 
 
 @pytest.mark.parametrize("module", [tat, since_2017], ids=lambda module: module.__name__)

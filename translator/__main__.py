@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -45,7 +45,7 @@ from translator.settings import (
     saved_settings,
 )
 from translator.sources import (
-    FullPairs,
+    Corpus,
     decoded_line,
     decoded_lines,
     load_pairs,
@@ -59,6 +59,7 @@ if TYPE_CHECKING:  # a command imports what it needs: PyTorch alone takes second
 
     from the_annotated_transformer import Transformer, Translator
     from translator.run import Run
+    from translator.settings import Progress
 
 BEAM, ALPHA = 5, 1.8  # the document's
 Flat = Parameter(name="*")  # the fields of such a parameter are options of their own
@@ -98,6 +99,7 @@ def train(
     words: bool = False, src: str = "de", tgt: str = "en", held_out: float | None = None,
     longest: Count | None = None, start_from: File | None = None, device: Device = None,
     shard: bool = False, limits: Annotated[Limits | None, Flat] = None,
+    # pyrefly: ignore[invalid-annotation] a class that is made from the fields of `Settings`
     changes: Annotated[options() | None, Flat] = None,
 ) -> None:  # fmt: skip
     """Train a model, or continue a training that was interrupted.
@@ -123,6 +125,7 @@ def train(
     """
     from translator.processes import process_group, processes, use_device
     from translator.run import Run
+    from translator.run_folder import RunFolder
 
     use_device(device)
     run = run or Path("runs") / preset
@@ -130,66 +133,72 @@ def train(
     with refusing("these settings do not fit together", ValueError):
         settings = make_settings(preset, words, changes or {})
     given = (changes or {}) | ({"bpe": 0} if words else {})
-    if src == tgt:
-        raise Refused(f"--src and --tgt are both {src}")
-    if Path(data).is_dir() and Path(data).resolve() == run.resolve():
+    corpus = corpus_of(data, src, tgt, held_out)
+    if corpus.folder and corpus.folder.resolve() == run.resolve():
         raise Refused(f"--run is the folder of the data, {data}; give a folder of its own")
-    about = {"preset": preset, "data": data, "src": src, "tgt": tgt}
-    about |= {"held_out": held_out, "longest": longest}
-    about["start_from"] = start_from.resolve().name if start_from else None
+    folder = RunFolder(run, corpus, settings, preset, given, longest, start_from)
     with process_group():
         if shard and processes()[1] == 1:
             raise Refused("--shard divides the model among processes; start several with torchrun")
-        training = Run(run, settings, about, given)
-        with training.alone():
-            report(training, learn(training, start_from, limits or Limits(), shard))
+        with Run.opened(folder) as opened:
+            progress, new = learn(opened, limits or Limits(), shard)
+            report(opened, progress, new)
 
 
-def learn(run: "Run", start_from: Path | None, limits: Limits, shard: bool) -> int:
-    """Train in a run's folder, with the other processes if any; returns the number of new updates.
+def corpus_of(data: str, src: str, tgt: str, held_out: float | None) -> Corpus:
+    """The corpus that a command names; Refused for one of a single language."""
+    if src == tgt:
+        raise Refused(f"--src and --tgt are both {src}")
+    return Corpus(data, src, tgt, held_out)
 
-    Before hours are spent, a changed model that will not translate is announced. Model and trainer
-    live in this function alone, because they must be freed before the process group closes;
-    otherwise PyTorch can hang.
+
+def learn(run: "Run", limits: Limits, shard: bool) -> tuple["Progress", int]:
+    """Train in a run's folder, with the other processes if any.
+
+    Before hours are spent, a changed model that will not translate is announced. Returns how far
+    the run is, and the number of new updates.
     """
     import torch
 
     from translator.guard import check_device, doubts
-    from translator.model_folder import read_translator
-    from translator.processes import choose_device, load_weights, weights_of
+    from translator.processes import choose_device
     from translator.trainer import ParallelTrainer
-    from translator.training import fit, rehearse
+    from translator.training import Training
 
-    start = None if run.has_state() else start_from
-    trained = read_translator(start, "cpu").model if start else None
-    run.prepare(start)
+    # Model and trainer live in this function alone, because they must be freed before the process
+    # group closes; otherwise PyTorch can hang.
     torch.manual_seed(run.settings.seed)
     model = run.model()
-    if trained:
-        load_weights(model, weights_of(trained), start)
-    if trained and run.first and (unknown := run.train.unknown()) and not run.tokenizer.words:
-        warn(f"{unknown:.2%} of train are letters that {start} lacks; it reads and writes <unk>")
     if run.first:
-        pairs = f"{len(run.train):,} pairs to learn from, {len(run.val):,} held out"
-        print(f"{run.folder}: {' to '.join(run.languages)}, {pairs}")
-        if run.settings.dropout is None:
-            print(
-                f"dropout grows by {DROPOUT_PER_PASS:.0%} with each pass, up to {MOST_DROPOUT:.0%}"
-            )
-    if reason := without_bleu(run, model, shard):
-        run.translates = False
-        if run.first:
-            warn(f"{reason}; so the validation loss says which model is best")
+        announce(run)
+    no_bleu = without_bleu(run, model, shard)
+    if no_bleu and run.first:
+        warn(f"{no_bleu}; so the validation loss says which model is best")
     if not shard:  # its model may be larger than a device's memory
         check_device(model, choose_device(), run.settings.smoothing)
     trainer = ParallelTrainer(model, run.settings, choose_device(), shard)
-    run.restore(trainer)
-    before = run.progress.step
-    for doubt in doubts(trainer) if not before and trainer.world == 1 else ():
-        warn(doubt)
-    rehearse(run, trainer)
-    fit(run, trainer, limits)
-    return run.progress.step - before
+    training = Training(run, trainer, limits, translates=not no_bleu)
+    before = training.progress.step
+    if not before and trainer.world == 1:
+        for doubt in doubts(trainer):
+            warn(doubt)
+    training.rehearse()
+    training.fit()
+    return training.progress, training.progress.step - before
+
+
+def announce(run: "Run") -> None:
+    """Print what a run is going to learn from."""
+    if run.start_weights and (unknown := run.train.unknown()) and not run.tokenizer.words:
+        warn(
+            f"{unknown:.2%} of train are letters that {run.start} lacks; it reads and writes <unk>"
+        )
+    print(
+        f"{run.folder}: {' to '.join(run.corpus.languages)}, "
+        f"{len(run.train):,} pairs to learn from, {len(run.val):,} held out"
+    )
+    if run.settings.dropout is None:
+        print(f"dropout grows by {DROPOUT_PER_PASS:.0%} with each pass, up to {MOST_DROPOUT:.0%}")
 
 
 def without_bleu(run: "Run", model: "Transformer", shard: bool) -> str:
@@ -208,45 +217,54 @@ def without_bleu(run: "Run", model: "Transformer", shard: bool) -> str:
     return ""
 
 
-def report(run: "Run", new: int) -> None:
+def report(run: "Run", progress: "Progress", new: int) -> None:
     """Print how a run of which `new` updates are new ended."""
-    from translator.run import read_log
+    from translator.run_log import read_log
     from translator.trainer import chance, sample
 
     if not run.first:
         return
-    progress, warmup = run.progress, run.settings.warmup
     validations = [row for row in read_log(run.folder) if "val_loss" in row]
     last = validations[-1] if validations else {}
-    loss = f", validation loss {last['val_loss']:.2f}" if last else ""
-    bleu = f", BLEU {last['val_bleu']:.1f}" if "val_bleu" in last else ""
-    done = f"{progress.step} updates, {progress.epoch} epochs, {progress.seconds / 60:.1f} minutes"
-    print(f"{run.folder}: {done}{loss}{bleu}")
+    scores = f", validation loss {last['val_loss']:.2f}" if last else ""
+    if "val_bleu" in last:
+        scores += f", BLEU {last['val_bleu']:.1f}"
+    print(
+        f"{run.folder}: {progress.step} updates, {progress.epoch} epochs, "
+        f"{progress.seconds / 60:.1f} minutes{scores}"
+    )
     if progress.skipped:
         print(f"{progress.skipped} of them changed nothing, because their gradient was not finite")
     if progress.since_best:
-        best, count = run.folder / "best", len(sample(run.val_pairs))
-        if not bleu or not progress.bleu or progress.bleu < 1:
+        best = run.folder / "best"
+        sentences = len(sample(run.val_pairs))
+        if "val_bleu" not in last or not progress.bleu or progress.bleu < 1:
             print(f"{best} was chosen by the loss, {progress.best:.2f}, and may translate worse")
-        elif progress.bleu > last["val_bleu"] + chance(count):
-            print(f"{best} translates better: BLEU {progress.bleu:.1f} on {count} sentences")
+        elif progress.bleu > last["val_bleu"] + chance(sentences):
+            print(f"{best} translates better: BLEU {progress.bleu:.1f} on {sentences} sentences")
         else:
             print(f"{best} has BLEU {progress.bleu:.1f}, and is better by chance at most")
-    if progress.step < warmup:
-        less = f"that is less than the warmup of {warmup} updates"
-        print(f"{less}: the learning rate was still rising")
+    if progress.step < run.settings.warmup:
+        print(
+            f"that is less than the warmup of {run.settings.warmup} updates: "
+            "the learning rate was still rising"
+        )
     if not new:
-        longer = "a larger --minutes, --steps, --epochs or --patience makes it go on"
-        print(f"it had finished before; {longer}")
+        print(
+            "it had finished before; "
+            "a larger --minutes, --steps, --epochs or --patience makes it go on"
+        )
 
 
 def plan(
     data: Data, *, src: str = "de", tgt: str = "en", held_out: float | None = None,
     start_from: File | None = None, seconds: PositiveFloat = 20, as_json: Json = False,
     device: Device = None,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Before a training: what is wrong with a text, what to train on it,
     how long it takes here, and what to expect.
+
+    The exit status is 1 if no training is advised.
 
     Args:
         data: a folder with train.LANG and val.LANG (plain or .gz), or whatever `train --data` takes
@@ -261,11 +279,11 @@ def plan(
     from translator.processes import use_device
 
     use_device(device)
-    if src == tgt:
-        raise Refused(f"--src and --tgt are both {src}")
+    corpus = corpus_of(data, src, tgt, held_out)
     say = nobody if as_json else deliver
-    found = planning.plan(data, src, tgt, held_out, seconds, warn, say, start_from)
-    deliver(*([json.dumps(found)] if as_json else planning.report(found)))
+    facts = planning.plan(corpus, seconds, warn, say, start_from)
+    deliver(*([json.dumps(facts)] if as_json else planning.report(facts)))
+    return 0 if facts["advice"] else 1
 
 
 def readable(text: str) -> str:
@@ -388,20 +406,21 @@ def evaluate(
 
     folder = model_folder(model)
     search = open_search(folder, beam, alpha, device, engine, type_)
-    pairs = FullPairs(data, split, *search.languages, held_out, warn)
+    pairs = Corpus(data, *search.languages, held_out).full_pairs(split, warn)
     sources, references = zip(*pairs, strict=True)
     start = time.monotonic()
     translations = search.translate(list(sources), warn)
     count = len(sources)
     result = {"data": data, "split": split, "sentences": count}
-    result |= {} if held_out is None else {"held_out": held_out}
+    held_out_of_train = ""
+    if held_out is not None:
+        result["held_out"] = held_out
+        held_out_of_train = f", {held_out:g} of train held out"
     scores = score(translations, list(references), search.languages[1], warn)
     result |= {"search": search.name} | search.engine | scores
-    part = "" if held_out is None else f", {held_out:g} of train held out"
-    languages = " to ".join(search.languages)
     lines = [
-        f"{folder}, {languages}; {split}{part}: {count} sentences, "
-        f"{search.name}, by {search.engine['engine']}"
+        f"{folder}, {' to '.join(search.languages)}; {split}{held_out_of_train}: "
+        f"{count} sentences, {search.name}, by {search.engine['engine']}"
     ]
     for name, title in SCORES.items():
         lines.append(f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}")
@@ -422,18 +441,25 @@ def average(run: File, *, out: Out, last: Count = 5) -> None:
     """
     from translator.model_folder import average_checkpoints, read_translator, write_model
     from translator.processes import use_device
-    from translator.run import KEPT, checkpoint_files, read_log
+    from translator.run import CHECKPOINTS_KEPT
+    from translator.run_folder import checkpoint_files
+    from translator.run_log import read_log
 
     use_device()
     read_json(run / "config.json")
     paths = checkpoint_files(run)
     if not paths:
-        when = "it writes one every 200 updates, or as --checkpoint-every says"
-        raise Refused(f"{run} has no checkpoint yet; {when}")
+        raise Refused(
+            f"{run} has no checkpoint yet; "
+            "it writes one every 200 updates, or as --checkpoint-every says"
+        )
     if len(paths) < last:
-        more = f"a smaller --checkpoint-every makes more, and {KEPT} are kept"
-        raise Refused(f"--last asks for {last} checkpoints, but {run} has {len(paths)}; {more}")
-    translator, weights = read_translator(run), average_checkpoints(paths[-last:])
+        raise Refused(
+            f"--last asks for {last} checkpoints, but {run} has {len(paths)}; "
+            f"a smaller --checkpoint-every makes more, and {CHECKPOINTS_KEPT} are kept"
+        )
+    translator = read_translator(run)
+    weights = average_checkpoints(paths[-last:])
     write_model(out, run, weights)
     print(f"{out}: the average of {last} checkpoints, {paths[-last].stem} to {paths[-1].stem}")
     rates = {row["step"]: row["lr"] for row in read_log(run) if "lr" in row}
@@ -450,16 +476,18 @@ def compare_average(
     better as a rule, and the mean has to be so by more than chance.
     """
     from translator.processes import load_weights, weights_of
-    from translator.run import token_store
+    from translator.run_folder import token_store
     from translator.stepping import check_stepwise
     from translator.trainer import Objective, chance, greedy_bleu, mean_loss, sample
 
     store = token_store(run, "val", translator.tokenizer)
-    if not store.path.with_suffix(".starts").exists():
+    if not store.is_written:
         return
-    model, pairs = translator.model, store.pairs(range(len(store)))
+    model = translator.model
+    device = next(model.parameters()).device
+    pairs = store.pairs(range(len(store)))
+    sentences = sample(pairs)
     budget = saved_settings(read_json(run / "config.json")["settings"]).tokens_per_batch
-    sentences, device = sample(pairs), next(model.parameters()).device
     stepwise = False
     with suppress(Refused):  # a model without steps has losses alone
         check_stepwise(model)
@@ -563,35 +591,98 @@ def import_model(source: Data, *, out: Out, src: str | None = None, tgt: str | N
 
 def judge(
     file: File, *, new: bool = False, gate: Integer | None = None, watch: bool = False,
-    split: str = "val", report: File | None = None,
+    split: str = "val", report: File | None = None, learn: str | None = None,
+    minutes: PositiveFloat = 20, run: File | None = None, src: str = "de", tgt: str = "en",
 ) -> int:  # fmt: skip
     """Try a Transformer that you wrote yourself, gate by gate, with the shipped weights.
 
     A wrong answer is compared with those of known mistakes. When all gates up to decoding
     are right, your code translates. The exit status is 1 if a gate isn't right.
 
+    With --learn, your code learns from fresh weights: German numbers, which is gate 20, or a
+    language, as in `--learn multi30k --run runs/mine`. What it has learned is a model like any
+    other, if your functions pass the gates. With --run alone, your code translates the lines of
+    standard input with the weights that it learned there.
+
     Args:
         file: your file in Python, with the functions that --new writes, or a notebook's code cells
-        new: write the file, with an empty function for each gate
+        new: write the file, with an empty function for each gate, and AGENTS.md beside it, which
+            makes a tutor of a coding assistant
         gate: the number of the only gate to try
         watch: try it again at each saving, until Ctrl-C
         split: the sentences that are translated for a score: as many as a minute allows
-        report: a file for what was said, without any code
+        report: a file for what was said, without any code; FILE.json is as Gradescope reads it
+        learn: let your code learn: numbers, or whatever `train --data` takes
+        minutes: how long it may learn a language in all; a run that is there goes on
+        run: the folder of what it learns
+        src: source language
+        tgt: target language
     """
     from practice import judge as practice  # it reads a model when asked, and nobody else does
-    from practice.gates import stubs
 
     if new:
-        if file.exists():
-            raise Refused(f"{file} is there already, and stays as it is")
-        if file.suffix != ".py":
-            raise Refused(f"{file}: --new writes Python, so give it a name that ends in .py")
-        if sys.flags.optimize > 1:
-            raise Refused("Python's -OO takes away the text that --new writes: leave it out")
-        write_text(file, stubs())
-        how = f"judge it with: judge {file}; --watch does it at each saving"
-        print(f"{file}: {len(practice.GATES)} gates; {how}")
-        return 0
+        return new_file(file)
+    check_judged(file, gate, split, report)
+    report = None if report == Path("-") else report  # it is said there anyway
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        print(line, flush=True)
+
+    if learn or run:
+        right = practise(file, learn, run, minutes, (src, tgt), say)
+        if report:
+            write_report(report, lines, [practice.scored("gate 20: it learns", right, lines[-1])])
+        return 0 if right else 1
+
+    def once() -> bool:
+        lines.clear()
+        verdicts: dict[int, Any] = {}
+        right = practice.judge(file, gate, split, say, verdicts)
+        if report:
+            write_report(report, lines, practice.scored_gates(verdicts, gate))
+        return right
+
+    if watch:
+        practice.watch(file, once)
+    return 0 if once() else 1
+
+
+def write_report(report: Path, lines: list[str], tests: list[dict[str, Any]]) -> None:
+    """What was said; in FILE.json with a point for each test, as Gradescope reads it."""
+    text = "\n".join(lines) + "\n"
+    if report.suffix == ".json":
+        score = sum(test["score"] for test in tests)
+        text = json.dumps({"score": score, "output": text, "tests": tests}, indent=1)
+    write_text(report, text)
+
+
+def new_file(file: Path) -> int:
+    """Write an empty file for the judge, and beside it what makes a tutor of an assistant."""
+    from practice.gates import GATES, TUTOR, stubs
+
+    if file.exists():
+        raise Refused(f"{file} is there already, and stays as it is")
+    if file.suffix != ".py":
+        raise Refused(f"{file}: --new writes Python, so give it a name that ends in .py")
+    if sys.flags.optimize > 1:
+        raise Refused("Python's -OO takes away the text that --new writes: leave it out")
+    write_text(file, stubs())
+    print(
+        f"{file}: {len(GATES)} gates; judge it with: judge {file}; --watch does it at each saving"
+    )
+    tutor = file.with_name("AGENTS.md")
+    if not tutor.exists():
+        write_text(tutor, TUTOR.format(name=file.name))
+        print(f"{tutor} asks a coding assistant to help you, and not to write it for you")
+    return 0
+
+
+def check_judged(file: Path, gate: int | None, split: str, report: Path | None) -> None:
+    """Raise Refused for what can't be judged, before anything is."""
+    from practice import judge as practice
+
     if not file.is_file():
         raise Refused(f"{file} isn't a file; judge --new {file} writes an empty one")
     if file.suffix not in (".py", ".ipynb"):
@@ -602,27 +693,41 @@ def judge(
         raise Refused(
             f"--split is {split}, and the data has no such sentences; val is always there"
         )
-    report = None if report == Path("-") else report  # it is said there anyway
     if report and report.exists() and report.samefile(file):
         raise Refused(f"--report is {file} itself")
-    if report and not report.exists():
+    if report and report != Path("-") and not report.exists():
         write_text(report, "")  # better refused now than afterwards
 
-    def once() -> bool:
-        lines: list[str] = []
 
-        def say(line: str) -> None:
-            lines.append(line)
-            print(line, flush=True)
+def typed_numbers() -> Iterator[str]:
+    """What somebody types, until nothing."""
+    with suppress(EOFError):
+        while line := input("a number below 1000, or nothing to end: ").strip():
+            yield line
 
-        right = practice.judge(file, gate, split, say)
-        if report:
-            write_text(report, "\n".join(lines) + "\n")
-        return right
 
-    if watch:
-        practice.watch(file, once)
-    return 0 if once() else 1
+def practise(
+    file: Path, source: str | None, run: Path | None, minutes: float,
+    languages: tuple[str, str], say: Callable[[str], None],
+) -> bool:  # fmt: skip
+    """Let a file learn; or translate by what it has learned in a run."""
+    from practice import learn as practice
+
+    if source == "numbers":
+        typed = typed_numbers() if sys.stdin and sys.stdin.isatty() else ()
+        return practice.learn_numbers(file, say, typed)
+    if run is None:
+        raise Refused(f"--learn {source} needs a folder for what is learned: --run runs/mine")
+    with refusing(f"--run {run}", practice.Stuck):
+        study = practice.Study(run, file, source, languages)
+        if source is None:
+            for text in practice.own_lines(study, arriving_lines(sys.stdin)):
+                say(text)
+            return True
+    corpus = Corpus(source, *study.languages)
+    texts = [corpus.full_pairs(split, warn) for split in ("train", "val")]
+    study.read(*map(list, texts))
+    return practice.learn_language(study, minutes, say)
 
 
 def doctor(
@@ -640,8 +745,8 @@ def doctor(
     """
     from translator import doctor as surgery  # its catalogue is read when it is asked
 
-    found = surgery.diagnose(run, data, held_out)
-    deliver(*([json.dumps(found)] if as_json else surgery.report(found)))
+    diagnosis = surgery.diagnose(run, data, held_out)
+    deliver(*([json.dumps(diagnosis)] if as_json else surgery.report(diagnosis)))
 
 
 def captions(*, out: Out) -> None:
@@ -658,6 +763,8 @@ def captions(*, out: Out) -> None:
 def explained(error: Exception, given: list[str]) -> str:
     """What an error says, in one line; `given` are the arguments of the command line."""
     text = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
+        return f"{error.filename}: {error.strerror}"
     if isinstance(error, ModuleNotFoundError):
         return f"this needs the package {error.name}: pip install {error.name}"
     if isinstance(error, UnicodeEncodeError):
@@ -665,7 +772,7 @@ def explained(error: Exception, given: list[str]) -> str:
     if isinstance(error, cyclopts.UnknownCommandError):
         return f"{text}; --help lists them"
     if isinstance(error, cyclopts.UnknownOptionError):
-        if other := OTHER_NAMES.get(error.token.keyword):
+        if other := OTHER_NAMES.get(str(error.token.keyword)):
             return f"Unknown option: {error.token.keyword}. Did you mean {other}?"
         if given[:1] in (["translate"], ["explain"]):
             return f"{text} A sentence that begins with a dash comes last, after --"
@@ -690,6 +797,15 @@ def with_streams(arguments: list[str]) -> list[str]:
     return joined
 
 
+def with_numbers(arguments: list[str]) -> list[str]:
+    """Arguments in which --learn without a value means the numbers."""
+    following = [*arguments[1:], "--"]
+    return [
+        "--learn=numbers" if argument == "--learn" and after.startswith("-") else argument
+        for argument, after in zip(arguments, following, strict=True)
+    ]
+
+
 def version() -> str:
     """The version that is installed, if one is."""
     from importlib.metadata import distributions
@@ -700,13 +816,15 @@ def version() -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    about = {"version": version, "help_format": "markdown", "suppress_keyboard_interrupt": False}
-    app = cyclopts.App(PROGRAM, help="Train, use and look into a Transformer.", **about)
+    app = cyclopts.App(
+        PROGRAM, help="Train, use and look into a Transformer.", version=version,
+        help_format="markdown", suppress_keyboard_interrupt=False,
+    )  # fmt: skip
     commands = plan, train, translate, evaluate, average, explain, export, captions, judge, doctor
     for command in commands:
         app.command(command)
     app.command(import_model, name="import")
-    arguments = with_streams(sys.argv[1:] if arguments is None else arguments)
+    arguments = with_numbers(with_streams(sys.argv[1:] if arguments is None else arguments))
     with redirect_stdout(Steady(sys.stdout)) as out, redirect_stderr(Steady(sys.stderr)) as err:
         try:
             with within_memory("out of memory"):

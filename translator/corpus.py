@@ -20,10 +20,8 @@ import numpy as np
 import torch
 
 from the_annotated_transformer import BOS, EOS, UNK, Pair, Tokenizer, words_of
+from translator.ctranslate2_folder.translate import HIDDEN, MARK
 from translator.files import Refused, read_json, refusing, warn, write_atomically
-
-# ends the names of tokens that stand in no text, such as `</s>`; it is taken out of text
-HIDDEN = "\uf8ff"
 
 
 class SidedTokenizer(Tokenizer):
@@ -75,12 +73,12 @@ def read_tokenizer(path: Path) -> Tokenizer:
     return SidedTokenizer(source, target, str(description.get("language")))
 
 
-def read_rules(description: dict[str, Any], path: Path) -> Any:
+def read_rules(description: Any, path: Path) -> Any:
     """A `tokenizers.Tokenizer` from its description; raises as `read_tokenizer` does."""
     from tokenizers import Tokenizer as Vocabulary
 
-    what = f"{path}: not a tokenizer of this program"
-    with refusing(what, BaseException):  # the library's panics are no Exception
+    # the library's panics are no Exception
+    with refusing(f"{path}: not a tokenizer of this program", BaseException):
         if '"Regex"' in json.dumps(description).replace(json.dumps({"Regex": r"\s+"}), ""):
             raise ValueError("it has patterns of its own")
         model = description["model"]
@@ -101,38 +99,47 @@ def read_rules(description: dict[str, Any], path: Path) -> Any:
 
 def encode_texts(tokenizer: Tokenizer, texts: Iterable[str], language: str) -> list[list[int]]:
     """The ids of many sentences, without BOS and EOS, encoded on all cores at once."""
-    words = [words_of(text, language) for text in texts] if tokenizer.words else list(texts)
     rules = vocabulary_for(tokenizer, language)
-    marks = []
-    if isinstance(tokenizer, SidedTokenizer):
-        words = [text.replace(HIDDEN, "") for text in words]
-        marks = [mark_of(tokenizer, text) for text in words]
-    if any(marks):
-        both = zip(words, marks, strict=True)
-        words = [text.lstrip().removeprefix(mark) for text, mark in both]
-    ids = [found.ids for found in rules.encode_batch_fast(words, is_pretokenized=tokenizer.words)]
-    for mark, row in zip(marks, ids, strict=False):
-        row[:0] = [rules.token_to_id(mark + HIDDEN)] if mark else []
+    if tokenizer.words:
+        texts = [words_of(text, language) for text in texts]
+    if not has_marks(tokenizer):
+        encodings = rules.encode_batch_fast(list(texts), is_pretokenized=tokenizer.words)
+        return [encoding.ids for encoding in encodings]
+    texts = [text.replace(HIDDEN, "") for text in texts]
+    marks = [mark_of(tokenizer, text) for text in texts]
+    unmarked = [
+        text.lstrip().removeprefix(mark) if mark else text
+        for text, mark in zip(texts, marks, strict=True)
+    ]
+    ids = [encoding.ids for encoding in rules.encode_batch_fast(unmarked)]
+    for row, mark in zip(ids, marks, strict=True):
+        if mark:
+            row.insert(0, rules.token_to_id(mark + HIDDEN))
     return ids
 
 
-def mark_of(tokenizer: Tokenizer, text: str, known: bool = True) -> str:
+def has_marks(tokenizer: Tokenizer) -> bool:
+    """Whether special tokens have names that no text contains, as in a vocabulary of Marian's."""
+    return tokenizer.vocabulary.token_to_id("</s>" + HIDDEN) is not None
+
+
+def mark_of(tokenizer: Tokenizer, text: str, in_vocabulary: bool = True) -> str:
     """The token such as `>>fra<<` that a sentence begins with, which names a language.
 
-    known: whether the vocabulary has to know it, or must not.
+    in_vocabulary: whether it has to be a token, or must not be one. Nothing if there is none.
     """
-    found = re.match(r"\s*(>>[^<>]+<<)", text)
-    if not found:
+    mark = re.match(MARK, text)
+    if not mark:
         return ""
-    in_vocabulary = tokenizer.vocabulary.token_to_id(found[1] + HIDDEN) is not None
-    return found[1] if in_vocabulary == known else ""
+    is_token = tokenizer.vocabulary.token_to_id(mark[1] + HIDDEN) is not None
+    return mark[1] if is_token == in_vocabulary else ""
 
 
 def unknown_marks(tokenizer: Tokenizer, texts: list[str]) -> set[str]:
     """Marks of languages, such as `>>fra<<`, that some texts begin with and the model lacks."""
-    if not isinstance(tokenizer, SidedTokenizer):
+    if not has_marks(tokenizer):
         return set()
-    return {mark_of(tokenizer, text, known=False) for text in texts} - {""}
+    return {mark_of(tokenizer, text, in_vocabulary=False) for text in texts} - {""}
 
 
 def encode_pairs(
@@ -161,8 +168,14 @@ class TokenStore:
     """
 
     def __init__(self, path: Path, vocab: int):
-        self.path, self.kind = path, np.uint16 if vocab <= 2**16 else np.uint32
+        self.path = path
+        self.kind = np.uint16 if vocab <= 2**16 else np.uint32
         self.vocab = vocab
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it is there, whole: its starts are written last."""
+        return self.path.with_suffix(".starts").exists()
 
     def starts(self) -> np.ndarray:
         """Where each source and target starts among the ids, and where the last ends: (2n + 1)."""
@@ -189,7 +202,8 @@ class TokenStore:
     def pairs(self, rows: Iterable[int]) -> list[Pair]:
         """The pairs with these numbers; Refused if a disk has spoilt them."""
         with refusing(f"{self.path}: damaged", ValueError):
-            ids, starts = mapped(self.path, self.kind), self.starts()
+            ids = mapped(self.path, self.kind)
+            starts = self.starts()
         spans = [starts[2 * row : 2 * row + 3].tolist() for row in rows]
         if any(end > len(ids) or ids[src:end].max() >= self.vocab for src, _, end in spans):
             raise Refused(f"{self.path}: damaged; it lacks ids, or has some that no token has")
@@ -201,16 +215,20 @@ def write_store(
     longest: int | None = None,
 ) -> TokenStore:  # fmt: skip
     """Turn pairs of at most `longest` tokens a side into a store; a crash leaves all or nothing."""
-    store, texts, starts = TokenStore(path, len(tokenizer)), iter(texts), array("q", [0])
-    left_out = [0]
+    store = TokenStore(path, len(tokenizer))
+    texts = iter(texts)
+    starts = array("q", [0])
+    left_out = 0
 
     def write(temporary: Path) -> None:
+        nonlocal left_out
         with temporary.open("wb") as file:
             while chunk := list(itertools.islice(texts, 10_000)):
                 pairs = encode_pairs(tokenizer, chunk, languages)
-                kept = [pair for pair in pairs if longest is None or max(map(len, pair)) <= longest]
-                sides = list(itertools.chain.from_iterable(kept))
-                left_out[0] += len(pairs) - len(kept)
+                short = [p for p in pairs if longest is None or max(map(len, p)) <= longest]
+                sides = list(itertools.chain.from_iterable(short))
+                left_out += len(pairs) - len(short)
+                # the last start is where these pairs begin
                 starts.extend(itertools.accumulate(map(len, sides), initial=starts.pop()))
                 file.write(np.fromiter(itertools.chain.from_iterable(sides), store.kind).tobytes())
         if len(starts) == 1:
@@ -219,7 +237,8 @@ def write_store(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, write)
     write_atomically(path.with_suffix(".starts"), lambda file: file.write_bytes(starts.tobytes()))
-    if left_out[0]:
-        long = f"pairs of {path.stem} of more than {longest} tokens"
-        warn(f"{long}, which are left out: {left_out[0]:,}")
+    if left_out:
+        warn(
+            f"pairs of {path.stem} of more than {longest} tokens, which are left out: {left_out:,}"
+        )
     return store

@@ -28,10 +28,11 @@ from translator import plan
 from translator.corpus import TokenStore, encode_pairs
 from translator.files import Refused, read_json
 from translator.model_folder import read_translator
-from translator.run import read_log, token_store
+from translator.run_folder import token_store
+from translator.run_log import read_log
 from translator.scoring import cut_of
 from translator.settings import Settings, saved_settings
-from translator.sources import FullPairs
+from translator.sources import Corpus
 
 # the cheap ones that hold for a trained model
 EXAMS = ("wires", "loss", "swap", "translations", "references")
@@ -136,20 +137,18 @@ def log_of(folder: Path) -> list[dict]:
 def tokens_of(folder: Path, split: str, translator: Translator) -> TokenStore | None:
     """The tokens of a model's run; None if they aren't there."""
     store = token_store(run_of(folder), split, translator.tokenizer)
-    return store if store.path.with_suffix(".starts").exists() else None
+    return store if store.is_written else None
 
 
-def some_pairs(
-    folder: Path, translator: Translator, data: str | None, held_out: float | None = None
-) -> list[Pair]:
-    """Held-out pairs of a run, or of a source if one is given.
+def some_pairs(folder: Path, translator: Translator, corpus: Corpus | None) -> list[Pair]:
+    """Held-out pairs of a run, or of a corpus if one is given.
 
     Raises Refused if there is neither, or too little text.
     """
     store = tokens_of(folder, "val", translator)
-    if data:
-        texts = FullPairs(data, "val", *translator.languages, held_out)
-        pairs = encode_pairs(translator.tokenizer, islice(texts, 4 * SOME), translator.languages)
+    if corpus:
+        texts = islice(corpus.full_pairs("val"), 4 * SOME)
+        pairs = encode_pairs(translator.tokenizer, texts, corpus.languages)
     elif store:
         pairs = store.pairs(range(min(len(store), 4 * SOME)))
     else:
@@ -158,7 +157,7 @@ def some_pairs(
     fitting = [pair for pair in pairs if 3 < len(pair.src) < LONG and 3 < len(pair.tgt) < LONG]
     if len({tuple(pair.src) for pair in fitting[:SOME]}) < 8:
         few = f"val has fewer than eight sentences of three to {LONG} tokens"
-        raise Refused(f"{data or folder}: {few}")
+        raise Refused(f"{corpus.data if corpus else folder}: {few}")
     return fitting[:SOME]
 
 
@@ -180,20 +179,17 @@ def prospect(
     return Prospect(updates, had / tokens if step else None, low, high)
 
 
-def lines_of_train(
-    folder: Path, translator: Translator, data: str | None, held_out: float | None
-) -> list[str]:
+def lines_of_train(folder: Path, translator: Translator, corpus: Corpus | None) -> list[str]:
     """The target side of what a model was trained on, as far as it is there."""
     store = tokens_of(folder, "train", translator)
     if store:
         pairs = store.pairs(range(min(len(store), FEW_PAIRS)))
         return [translator.tokenizer.decode(words(pair.tgt)) for pair in pairs]
     # of another text than a model's own nothing is to be expected
-    if not data or read_json(folder / "config.json").get("data") != data:
+    if not corpus or read_json(folder / "config.json").get("data") != corpus.data:
         return []
     try:
-        texts = FullPairs(data, "train", *translator.languages, held_out)
-        return [tgt for _, tgt in islice(texts, FEW_PAIRS)]
+        return [tgt for _, tgt in islice(corpus.full_pairs("train"), FEW_PAIRS)]
     except (Refused, FileNotFoundError):  # a folder that has only val
         return []
 
@@ -359,12 +355,12 @@ def of_variety(rows: list[list[int]], pairs: list[Pair]) -> Symptom:
     return Symptom("variety", state, said)
 
 
-def of_updates(expected: Prospect, step: int) -> Symptom:
-    """Whether a run has had as many updates as its text takes; asked of one that isn't good."""
+def of_updates(share: float, step: int) -> Symptom:
+    """Whether a run has had the updates that its text takes, or a share; asked if it isn't good."""
     said = f"{step} updates, as many as plan would take"
-    if expected.share >= 0.5:
+    if share >= 0.5:
         return Symptom("updates", "well", said)
-    said = f"{step} updates, {expected.share:.0%} of what plan would take: train longer"
+    said = f"{step} updates, {share:.0%} of what plan would take: train longer"
     return Symptom("updates", "young", said)
 
 
@@ -374,10 +370,11 @@ def diagnose(
     """The verdict on a run or a model, the mistakes that it resembles, and all symptoms."""
     translator = read_translator(folder, torch.device("cpu"))
     settings = saved_settings(read_json(folder / "config.json")["settings"])
-    pairs = some_pairs(folder, translator, data, held_out)
+    corpus = Corpus(data, *translator.languages, held_out) if data else None
+    pairs = some_pairs(folder, translator, corpus)
     log, store = log_of(folder), tokens_of(folder, "train", translator)
     step = max([row["step"] for row in log], default=0)
-    lines = lines_of_train(folder, translator, data, held_out)
+    lines = lines_of_train(folder, translator, corpus)
     expected = prospect(translator, lines, pairs, settings, step)
     slipped = of_text(store, translator)
     if slipped:
@@ -395,7 +392,7 @@ def diagnose(
     if bleu >= expected.good:  # it has what such a text gives, however it came there
         of_run = [one for one in of_run if one.test != "falling"]
     elif expected.share is not None:
-        of_run.append(of_updates(expected, step))
+        of_run.append(of_updates(expected.share, step))
     if bleu < 5:  # it may still learn to end
         shown = [one._replace(state="young") if one.test == "ends" else one for one in shown]
     symptoms = slipped + of_run + shown + learning

@@ -206,8 +206,9 @@ def specification(translator: Translator) -> Any:
     tokens = tokenizer.tokens(range(len(tokenizer)))
     spec.register_source_vocabulary(tokens)
     spec.register_target_vocabulary(tokens)
-    spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = first.sublayer[0].norm.eps
+    config: Any = spec.config
+    config.add_source_eos = True
+    config.layer_norm_epsilon = first.sublayer[0].norm.eps
     return spec
 
 

@@ -53,7 +53,7 @@ USUAL = {  # the only values of Marian's options that are known here
     "output-omit-bias": "false",
 }  # fmt: skip
 # where Marian's sublayers begin, end, and what follows the last: d dropout, a addition, n norm
-NORMS = {
+NORMS: dict[tuple[str, ...], Any] = {
     ("", "dan", ""): "post", ("", "an", ""): "post",
     ("n", "da", "n"): "pre", ("n", "a", "n"): "pre",
 }  # fmt: skip
@@ -128,7 +128,8 @@ def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
     sizes = {"N": max(depths), "d_model": d_model, "d_ff": widths[0], "h": heads[0]}
     settings = Settings(**sizes, norm="post", tie="all")
     parts = {"depths": depths, "swish": activation != "relu", "closed": False, "eps": 1e-5}
-    matrices = (*["model.shared.weight"] * 3, "final_logits_bias")
+    table = "model.shared.weight"
+    matrices = table, table, table, "final_logits_bias"
     return Arrays(file, settings, parts, read_arrays(file), since.their_name, matrices)
 
 
@@ -218,7 +219,7 @@ def marian_name(name: str, pre: bool) -> str:
 # --- Weights ---
 def ordered(ids: dict[str, int]) -> tuple[list[str], list[int]]:
     """Our tokens, special ones first, and the row of theirs that each is; -1 if they lack it."""
-    tokens = SPECIALS + sorted(ids.keys() - set(SPECIALS), key=ids.get)
+    tokens = SPECIALS + sorted(ids.keys() - set(SPECIALS), key=ids.__getitem__)
     rows = [ids.get(token, -1) for token in tokens]
     rows[BOS] = rows[PAD]  # the decoder starts from padding, a vector of zeros
     return tokens, rows
@@ -238,10 +239,11 @@ def filled(found: Arrays, rows: list[int]) -> nn.Module:
     theirs = dict(zip(ours, found.matrices, strict=True))
     table = arrays.get("model.shared.weight")  # of which the hub's files may have copies
     copies = sorted(name for name in arrays if re.search("embed_tokens|lm_head", name))
-    for copy in copies if table is not None else ():
-        if len(arrays[copy]) == len(table) and not torch.equal(arrays[copy], table):
-            other = f"{copy} differs from model.shared.weight"
-            raise Refused(f"{path}: {other}, of which it should be a copy")
+    if table is not None:
+        for copy in copies:
+            if len(arrays[copy]) == len(table) and not torch.equal(arrays[copy], table):
+                other = f"{copy} differs from model.shared.weight"
+                raise Refused(f"{path}: {other}, of which it should be a copy")
     # positions are computed here; the rest of these are copies, or notes about the model
     ignored = "special:|embed_positions|embed_tokens|lm_head|^config|Wpos"
     unread = {name for name in arrays if not re.search(ignored, name)}
@@ -302,7 +304,7 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
             at += size
 
 
-def read_spm(path: Path) -> tuple[dict[str, float], bytes]:
+def read_spm(path: Path) -> tuple[dict[str, float | None], bytes]:
     """A SentencePiece model's pieces, in its order, and its table of normalised characters.
 
     The pieces have scores; that of a mark is None.
@@ -375,7 +377,7 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
     only = pieces[0] if len(pieces) == 1 else None
     patterns = "source|src", "target|trg|tgt"
     named = ([path for path in pieces if re.search(each, path.stem)] for each in patterns)
-    sides = [found[0] if found else only for found in named]
+    sides: list[Any] = [found[0] if found else only for found in named]
     if None in sides:
         raise FileNotFoundError(f"{folder}: neither source.spm and target.spm nor a single .spm")
     yamls = set(folder.glob("*vocab*.yml")) - {*folder.glob(".*")}
@@ -444,7 +446,7 @@ def import_marian(
 ) -> Translator:  # fmt: skip
     """Write a model that Marian trained as a folder of ours; FileExistsError if it exists."""
     translator, settings, parts = read_marian(source, src, tgt)
-    about = dict(zip(("src", "tgt"), translator.languages, strict=True))
+    about: dict[str, Any] = dict(zip(("src", "tgt"), translator.languages, strict=True))
     about["vocab"] = len(translator.tokenizer)
     names = "N", "d_model", "d_ff", "h", "norm", "tie"
     about["settings"] = {name: getattr(settings, name) for name in names}

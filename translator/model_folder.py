@@ -22,7 +22,7 @@ from translator.processes import check_weights, choose_device, load_weights
 from translator.settings import Settings, build_model, saved_settings
 
 
-def read_translator(path: str | Path, device: torch.device | None = None) -> Translator:
+def read_translator(path: str | Path, device: torch.device | str | None = None) -> Translator:
     """Read a run or model folder: model.safetensors, tokenizer.json, config.json.
 
     device: where the model goes; by default the best one.

@@ -12,6 +12,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout, suppress
+from dataclasses import replace
 from io import StringIO
 from operator import itemgetter
 from pathlib import Path
@@ -27,14 +28,14 @@ from translator.files import Refused, nobody, read_json
 from translator.losses import placeholders, some_of, unknown_letters
 from translator.model_folder import read_translator
 from translator.processes import choose_device
-from translator.run import SIZES, Run
+from translator.run_folder import SIZES, begin_from
 from translator.scoring import UNSPACED
 from translator.settings import Limits, Settings, build_model, make_settings
-from translator.sources import BUILT_IN, SPLITS, divided, load_pairs, stream_pairs
+from translator.sources import SPLITS, Corpus, divided
 from translator.trainer import ParallelTrainer
 
 # how `tiny` was set when the runs of `measured` were made
-MEASURED = {
+MEASURED: dict[str, Any] = {
     "positions": "sinusoidal", "schedule": "paper", "tokens_per_batch": 5000,
     "factor": 1.5, "warmup": 200, "dropout": 0.25,
 }  # fmt: skip
@@ -259,10 +260,7 @@ def started(
     if not start:
         return settings, None
     read_translator(start, "cpu")
-    about = dict(zip(("src", "tgt"), languages, strict=True))
-    run = Run(Path(), settings, about, changes)
-    tokenizer = run.vocabulary_of(start)
-    return run.settings, tokenizer
+    return begin_from(start, settings, changes, languages)
 
 
 def rehearse(
@@ -283,12 +281,12 @@ def rehearse(
     lengths = [(len(p.src), len(p.tgt)) for p in fits]
     rows = sorted_batches(lengths, settings.tokens_per_batch, seed=0)
     trainer.update([fits[i] for i in rows[0]])  # the first one is slower
-    start, tokens, updates = time.monotonic(), 0, 0
+    second, tokens, updates = time.monotonic(), 0, 0
     while time.monotonic() - began < seconds or updates < 3:
         batch = [fits[i] for i in rows[(updates + 1) % len(rows)]]
         trainer.update(batch)
         tokens, updates = tokens + sum(len(pair.tgt) - 1 for pair in batch), updates + 1
-    speed, memory = tokens / (time.monotonic() - start), 0.0
+    speed, memory = tokens / (time.monotonic() - second), 0.0
     with suppress(ImportError):  # Windows does not tell
         import resource
 
@@ -298,7 +296,7 @@ def rehearse(
         "tokens_per_second": round(speed),
         "tokens_per_pair": sum(len(p.tgt) - 1 for p in pairs) / len(pairs),
         "longest": max(max(map(len, pair)) for pair in pairs),
-        "seconds_per_update": (time.monotonic() - start) / updates,
+        "seconds_per_update": (time.monotonic() - second) / updates,
         "gigabytes": round(memory, 1),
         "vocabulary": len(tokenizer),
         "layers": settings.N,
@@ -396,45 +394,58 @@ def reason(train: Texts, val: Texts, runs: list[tuple[float, float]]) -> str:
     return ""
 
 
-def other_splits(data: str, src: str, tgt: str, tell: Callable[[str], None]) -> dict[str, Texts]:
+def other_splits(corpus: Corpus, tell: Callable[[str], None]) -> dict[str, Texts]:
     """The splits of a folder beside train and val, such as test; `tell` hears of damaged ones."""
+    if not corpus.folder:
+        return {}
     texts: dict[str, Texts] = {}
-    files = sorted(Path(data).iterdir()) if Path(data).is_dir() and data not in BUILT_IN else []
-    names = [path.name.removesuffix(".gz") for path in files]
-    for split in [name.removesuffix(f".{src}") for name in names if name.endswith(f".{src}")]:
-        if split not in SPLITS and f"{split}.{tgt}" in names:
+    names = [path.name.removesuffix(".gz") for path in sorted(corpus.folder.iterdir())]
+    ending = f".{corpus.src}"
+    for split in [name.removesuffix(ending) for name in names if name.endswith(ending)]:
+        if split not in SPLITS and f"{split}.{corpus.tgt}" in names:
             try:
-                texts[split] = load_pairs(data, split, src, tgt)
+                texts[split] = list(corpus.pairs(split))
             except (Refused, OSError) as error:
                 tell(f"{split} can't be read, and isn't compared with train: {error}")
     return texts
 
 
+def numbered_splits(corpus: Corpus) -> tuple[dict[str, Texts], dict[str, list[tuple]]]:
+    """The splits that a corpus has files of, and its train and val with the lines' numbers."""
+    undivided = replace(corpus, held_out=None)
+    texts = {"train": list(undivided.pairs("train"))}
+    train = [(*pair, number) for number, pair in enumerate(texts["train"], 1)]
+    if corpus.held_out is None:
+        texts["val"] = list(corpus.pairs("val"))
+        val = [(*pair, number) for number, pair in enumerate(texts["val"], 1)]
+        return texts, {"train": train, "val": val}
+    corpus.pairs("val")  # refuses a share that is none
+    return texts, {
+        split: list(divided(train, corpus.held_out, split, corpus.data)) for split in SPLITS
+    }
+
+
 def text_facts(
-    data: str, languages: tuple[str, str], held_out: float | None, tell: Callable[[str], None],
-    tokenizer: Tokenizer | None,
-) -> tuple[Texts, Texts, dict[str, Any]]:  # fmt: skip
+    corpus: Corpus, tell: Callable[[str], None], tokenizer: Tokenizer | None
+) -> tuple[Texts, Texts, dict[str, Any]]:
     """Train, val without what stands in train, and what is wrong, by lines as the files have them.
 
     tokenizer: of the model to start from.
     """
-    texts = {"train": load_pairs(data, "train", *languages)}
-    numbered = [(*pair, number) for number, pair in enumerate(texts["train"], 1)]
-    if held_out is None:
-        texts["val"] = load_pairs(data, "val", *languages)
-        parts = [numbered, [(*pair, number) for number, pair in enumerate(texts["val"], 1)]]
-    else:
-        stream_pairs(data, "val", *languages, held_out)  # refuses a share that is none
-        parts = [[*divided(numbered, held_out, split, data)] for split in SPLITS]
-    train, val = ([(src, tgt) for src, tgt, _ in part] for part in parts)
+    # What is wrong is found at places among the lines of a split; `numbered` has the numbers that
+    # they have in the files, which differ where val is taken from train.
+    texts, numbered = numbered_splits(corpus)
+    train, val = ([(src, tgt) for src, tgt, _ in numbered[split]] for split in SPLITS)
     if not any(map(all, train)):
-        raise Refused(f"{data}: no line of train has text in both {' and '.join(languages)}")
+        raise Refused(
+            f"{corpus.data}: no line of train has text in both {' and '.join(corpus.languages)}"
+        )
     lines = complaints(train, val)
     alphabet = letters(train)
     if tokenizer:
 
         def pieces(text: str) -> list[str]:
-            return tokenizer.tokens(tokenizer.encode(text, languages[0]))
+            return tokenizer.tokens(tokenizer.encode(text, corpus.src))
 
         if not tokenizer.words:
             alphabet -= {sign for sign in alphabet if unknown_letters(pieces, sign)}
@@ -443,12 +454,12 @@ def text_facts(
     copied = {*lines.get("val in train", [])}
     fresh = [pair for number, pair in enumerate(val, 1) if number not in copied]
     for name, places in lines.items():
-        part = parts[name.startswith("val")]
-        lines[name] = [part[place - 1][2] for place in places]
-    others = other_splits(data, *languages, tell)
+        split = "val" if name.startswith("val") else "train"
+        lines[name] = [numbered[split][place - 1][2] for place in places]
+    others = other_splits(corpus, tell)
     lines |= {f"{split} in train": copies(train, pairs) for split, pairs in others.items()}
     facts = {
-        "pairs": sum(map(all, train)), "val": len(val), "held_out": held_out,
+        "pairs": sum(map(all, train)), "val": len(val), "held_out": corpus.held_out,
         "complaints": {name: numbers for name, numbers in lines.items() if numbers},
         "slips": {
             name: stretches for name, pairs in (texts | others).items()
@@ -459,26 +470,28 @@ def text_facts(
 
 
 def plan(
-    data: str, src: str, tgt: str, held_out: float | None, seconds: float,
-    tell: Callable[[str], None], say: Callable[[str], None] = nobody, start: Path | None = None,
+    corpus: Corpus, seconds: float, tell: Callable[[str], None],
+    say: Callable[[str], None] = nobody, start: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """All that `plan` finds; `tell` hears what is being done, `say` first what is wrong.
 
     start: the run or model to start from. Where lines of train or val have slipped, nothing is
     advised.
     """
-    languages = src, tgt
-    _, tokenizer = started(start, languages, {})
-    train, val, facts = text_facts(data, languages, held_out, tell, tokenizer)
-    facts = {"data": data, "src": src, "tgt": tgt} | facts
+    # What is wrong with the text is said before the machine is tried, which takes `seconds`. What
+    # can't be told stays None, so all plans have the same keys.
+    _, tokenizer = started(start, corpus.languages, {})
+    train, val, facts = text_facts(corpus, tell, tokenizer)
+    facts = {"data": corpus.data, "src": corpus.src, "tgt": corpus.tgt} | facts
     for line in text_report(facts):
         say(line)
-    share, runs = seen(train, val) if val else None, measured()
-    why = reason(train, val, runs)
+    share = seen(train, val) if val else None
+    runs = measured()
+    unknown = reason(train, val, runs)
     if start:
-        why = "no saved run went on from another model on other text; train from scratch, too, and compare"
+        unknown = "no saved run went on from another model on other text; train from scratch, too, and compare"
     facts |= {"seen": share and round(share, 3), "unit": unit_of(train), "bleu_runs": len(runs)}
-    facts |= {"bleu": None if why else expected(share, runs), "bleu_unknown": why}
+    facts |= {"bleu": None if unknown else expected(share, runs), "bleu_unknown": unknown}
     facts |= dict.fromkeys(("advice", "machine", "minutes", "command"))
     if facts["slips"].keys() & SPLITS:
         return facts | {"bleu": None, "bleu_unknown": "the lines don't belong together"}
@@ -487,22 +500,32 @@ def plan(
     if start:  # its sizes are the model's
         changes = {name: value for name, value in changes.items() if name not in SIZES}
     tell(f"{facts['pairs']:,} pairs; trying this machine for {seconds:g} seconds")
-    machine = rehearse(train, languages, changes, seconds, start)
+    machine = rehearse(train, corpus.languages, changes, seconds, start)
     advice: dict[str, Any] = {"preset": "tiny"} | changes | {"steps": updates}
     most = make_settings("tiny", False, changes).tokens_per_batch  # far more than a sentence
     if machine["longest"] > most:
         advice["longest"] = most
-    options: dict[str, Any] = {"data": shlex.quote(data), "src": src, "tgt": tgt}
-    options |= {"start-from": shlex.quote(str(start))} if start else {}
-    options |= {"run": Path("runs") / f"{src}-{tgt}"} | advice
-    options |= {} if held_out is None else {"held-out": f"{held_out:g}"}
-    given = (f"--{name.replace('_', '-')} {value}" for name, value in options.items())
     # a validation is as long as a third of its training would be: it has no backward pass
     forward = facts["val"] * machine["tokens_per_pair"] / machine["tokens_per_second"] / 3
     validations = -(-updates // Limits.checkpoint_every)
     minutes = (updates * machine["seconds_per_update"] + validations * forward) / 60
     facts |= {"advice": advice, "machine": machine, "minutes": round(minutes, 1)}
-    return facts | {"command": f"python the_annotated_transformer.py train {' '.join(given)}"}
+    return facts | {"command": command(corpus, start, advice)}
+
+
+def command(corpus: Corpus, start: Path | None, advice: dict[str, Any]) -> str:
+    """The training that is advised, to be copied into a shell."""
+    options: dict[str, Any] = {
+        "data": shlex.quote(corpus.data), "src": corpus.src, "tgt": corpus.tgt,
+    }  # fmt: skip
+    if start:
+        options["start-from"] = shlex.quote(str(start))
+    options["run"] = Path("runs") / f"{corpus.src}-{corpus.tgt}"
+    options |= advice
+    if corpus.held_out is not None:
+        options["held-out"] = f"{corpus.held_out:g}"
+    words = [f"--{name.replace('_', '-')} {value}" for name, value in options.items()]
+    return f"python the_annotated_transformer.py train {' '.join(words)}"
 
 
 def text_report(facts: dict[str, Any]) -> Iterable[str]:

@@ -190,7 +190,8 @@ def options() -> type:
         values = ["growing" if value == "None" else value for value in values]
         shown = ", ".join(values[:1] if len(set(values)) == 1 else values)
         found[name] = Annotated[hint, Parameter(help=f"{help[name]} ({shown})")]
-    return TypedDict("Changes", found, total=False)
+    changes: Any = TypedDict
+    return changes("Changes", found, total=False)
 
 
 def growing_dropout(passes: float) -> float:
@@ -217,7 +218,8 @@ def make_settings(preset: str, words: bool, changes: dict[str, Any]) -> Settings
     """A preset with some settings changed; raises ValueError for what does not fit together."""
     if words and "bpe" in changes:
         raise ValueError("--words and --bpe exclude each other")
-    settings = replace(PRESETS[preset], **changes | ({"bpe": 0} if words else {}))
+    whole_words: dict[str, Any] = {"bpe": 0} if words else {}
+    settings = replace(PRESETS[preset], **changes | whole_words)
     import torch
 
     with torch.device("meta"):

@@ -9,10 +9,10 @@ import textwrap
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, Any
 
 from translator.captions import caption_pairs
 from translator.ctranslate2_folder.translate import decoded, plain
@@ -34,16 +34,18 @@ def find_file(folder: Path, name: str) -> Path:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
-    advice = "; --held-out 0.01 takes val from train" if name.startswith("val.") else ""
-    found = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-    held = textwrap.shorten(", ".join(found), 120, placeholder=" ...") or "nothing"
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    listed = textwrap.shorten(", ".join(names), 120, placeholder=" ...") or "nothing"
+    train = name.replace("val.", "train.", 1)
+    has_train = train != name and {train, f"{train}.gz"} & {*names}
+    advice = "; --held-out 0.01 takes val from train" if has_train else ""
     raise FileNotFoundError(
-        f"{folder / name}: no such file, and no {name}.gz beside it; the folder holds {held}; "
+        f"{folder / name}: no such file, and no {name}.gz beside it; the folder holds {listed}; "
         f"the endings are the languages, as --src and --tgt (or a model) name them{advice}"
     )
 
 
-def open_file(path: Path, mode: str = "rb", **how: str) -> IO:
+def open_file(path: Path, mode: Any = "rb", **how: Any) -> Any:
     """A file, opened as `open` does; packed if its name ends with .gz.
 
     Raises Refused for a pointer of Git LFS.
@@ -63,17 +65,19 @@ def new_text(path: Path) -> Iterator[IO]:
     if stream := stream_of(path):
         yield stream
         return
-    target, place = Path(os.path.realpath(path)), path  # links are kept
-    if held := path.is_file() and path.stat().st_size > 0:
+    target = Path(os.path.realpath(path))  # links are kept
+    place = path
+    replaces = path.is_file() and path.stat().st_size > 0
+    if replaces:
         random = secrets.token_hex(4)
         place = target.with_name(f"{target.stem[:50]}.{random}{PARTIAL}{target.suffix}")
     new = not place.exists()
-    file = open_file(place, "xt" if held else "wt", encoding="utf-8")
+    file = open_file(place, "xt" if replaces else "wt", encoding="utf-8")
     try:
         yield file
-        with writing(path):  # what was left to write
+        with writing(path):  # what the buffer still holds
             file.close()
-        if held:
+        if replaces:
             with suppress(OSError):  # some file systems have no modes
                 shutil.copymode(target, place)
             os.replace(place, target)
@@ -85,19 +89,21 @@ def new_text(path: Path) -> Iterator[IO]:
             file.close()
         if empty and new:
             place.unlink()
-        elif held:
+        elif replaces:
             warn(f"{path} is as it was, and the lines that were ready are in {place}")
         raise
 
 
-LONGEST = 100_000  # bytes of a line: no sentence is longer, but a small .gz may unpack to far more
+LONGEST_LINE_BYTES = 100_000  # no sentence is longer, but a small .gz may unpack to far more
 
 
 def decoded_line(line: bytes, name: Path | str, number: int) -> str:
     """A line of UTF-8 text without surrounding space; Refused names the file and the line."""
     where = f"{name}, line {number}"
-    if len(line) > LONGEST:
-        raise Refused(f"{where}: more than {LONGEST:,} bytes; there should be a sentence per line")
+    if len(line) > LONGEST_LINE_BYTES:
+        raise Refused(
+            f"{where}: more than {LONGEST_LINE_BYTES:,} bytes; there should be a sentence per line"
+        )
     if line.startswith(POINTER):
         raise Refused(f"{where}: only a pointer of Git LFS; `git lfs pull` fetches the file itself")
     try:
@@ -106,32 +112,34 @@ def decoded_line(line: bytes, name: Path | str, number: int) -> str:
         raise Refused(f"{where}: {error}") from error
 
 
-def decoded_lines(file: BinaryIO, name: Path | str) -> Iterator[list[str]]:
+def decoded_lines(file: Any, name: Path | str) -> Iterator[list[str]]:
     """The lines of UTF-8 text, in lists of those that have arrived.
 
     Raises Refused for a damaged file or line, after the lines before it.
     """
     # `read1` returns what a pipe holds, without waiting for more, so a line is not kept waiting for
-    # the next. What comes after the last line feed is kept for the next round: it is a line only
-    # when the file ends there, or when it is too long already, which `decoded_line` says.
-    number, rest, data = 0, b"", b"more"
+    # the next. What comes after the last line feed waits in `line_start` for the next round: it is
+    # a line only when the file ends there, or when it is too long already, as `decoded_line` says.
+    number = 0
+    line_start = b""
+    data = b"more"
+    damages = gzip.BadGzipFile, EOFError, zlib.error
     while data:
-        what = f"{name}: truncated or not a gzip file"
-        with refusing(what, gzip.BadGzipFile, EOFError, zlib.error):
+        with refusing(f"{name}: truncated or not a gzip file", *damages):
             data = file.read1(1 << 16)
-        *lines, rest = (rest + data).split(b"\n")  # only a line feed ends a line
-        if rest and (not data or len(rest) > LONGEST):
-            lines.append(rest)
-            rest = b""
-        found = []
+        *lines, line_start = (line_start + data).split(b"\n")  # only a line feed ends a line
+        if line_start and (not data or len(line_start) > LONGEST_LINE_BYTES):
+            lines.append(line_start)
+            line_start = b""
+        texts = []
         for line in lines:
             number += 1
             try:
-                found.append(decoded_line(line, name, number))
+                texts.append(decoded_line(line, name, number))
             except Refused:
-                yield found
+                yield texts
                 raise
-        yield found
+        yield texts
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -152,12 +160,13 @@ def read_parallel(folder: Path, split: str, src: str, tgt: str) -> Iterator[tupl
     """
     paths = [find_file(Path(folder), f"{split}.{language}") for language in (src, tgt)]
     sides = [read_lines(path) for path in paths]
-    for number, pair in enumerate(itertools.zip_longest(*sides)):
+    for number, pair in enumerate(itertools.zip_longest(sides[0], sides[1])):
         if None in pair:
             short = pair.index(None)
-            longer = number + 1 + sum(1 for _ in sides[1 - short])
-            other = f"{paths[1 - short]} has {longer} lines"
-            raise Refused(f"{paths[short]}: ends at line {number}, but {other}")
+            lines = number + 1 + sum(1 for _ in sides[1 - short])
+            raise Refused(
+                f"{paths[short]}: ends at line {number}, but {paths[1 - short]} has {lines} lines"
+            )
         yield pair
 
 
@@ -189,19 +198,22 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
 
     names = [f"{split}.{language}.gz" for language in ("de", "en")]
     if names[0] not in MULTI30K_FILES:
-        known = sorted({name.split(".")[0] for name in MULTI30K_FILES})
-        raise Refused(f"multi30k has no split {split!r}; it has {', '.join(known)}")
+        splits = ", ".join(sorted({name.split(".")[0] for name in MULTI30K_FILES}))
+        raise Refused(f"multi30k has no split {split!r}; it has {splits}")
     pooch.get_logger().setLevel("WARNING")
     folder = os.environ.get("MULTI30K_CACHE")
-    what = "multi30k needs a folder: MULTI30K_CACHE in the environment may name one"
-    with refusing(what, RuntimeError):  # there is no home
+    no_home = "multi30k needs a folder: MULTI30K_CACHE in the environment may name one"
+    with refusing(no_home, RuntimeError):
         folder = folder or pooch.os_cache("annotated-transformer") / "multi30k"
         folder = Path(folder).expanduser()
     store = pooch.create(folder, url, registry=MULTI30K_FILES, retry_if_failed=2)
     missing = not all((store.abspath / name).is_file() for name in names)
-    what = f"multi30k: {names[0]} is not in {store.abspath} and could not be fetched"
-    what += f"; put {' and '.join(names)} from {url} there yourself, or use `captions`"
-    with refusing(f"{what}, which needs no network", OSError, ValueError):
+    not_fetched = (
+        f"multi30k: {names[0]} is not in {store.abspath} and could not be fetched; "
+        f"put {' and '.join(names)} from {url} there yourself, "
+        "or use `captions`, which needs no network"
+    )
+    with refusing(not_fetched, OSError, ValueError):
         if missing:
             store.abspath.mkdir(parents=True, exist_ok=True)
         # two processes may fetch at the same time; one that finds both files needs no lock, and may
@@ -230,11 +242,15 @@ def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, 
     with refusing(f"hf:{name} cannot be read", Exception):  # the library's errors are of many kinds
         rows = load_dataset(path, split="validation" if split == "val" else split, **where)
     columns = ", ".join(getattr(rows, "column_names", None) or [])
-    has = f"translation sets have `translation` with {src}, {tgt} (here: {columns})"
-    with refusing(f"hf:{name}: {has}, but {split} lacks one", KeyError, TypeError, AttributeError):
+    lacks_one = (
+        f"hf:{name}: translation sets have `translation` with {src}, {tgt} (here: {columns}), "
+        f"but {split} lacks one"
+    )
+    with refusing(lacks_one, KeyError, TypeError, AttributeError):
         for row in rows:
             sides = (row["translation"][language] or "" for language in (src, tgt))
-            yield tuple(plain(" ".join(text.split())) for text in sides)
+            source, target = (plain(" ".join(text.split())) for text in sides)
+            yield source, target
 
 
 def divided(pairs: Iterable[tuple], share: float, split: str, data: str) -> Iterator[tuple]:
@@ -242,113 +258,153 @@ def divided(pairs: Iterable[tuple], share: float, split: str, data: str) -> Iter
 
     What follows the two texts of a pair, such as its line's number, comes with it.
     """
-    some = False
+    empty = True
     for pair in pairs:
         # the texts alone decide, so repetitions stay together; sorted, so that both directions of a
         # pair of languages hold out the same
         number = zlib.crc32("\n".join(sorted(pair[:2])).encode())
         if (number < share * 2**32) == (split == "val"):
-            some = True
+            empty = False
             yield pair
-    if not some:
+    if empty:
         raise Refused(f"{data}: --held-out {share:g} leaves no pair of train for {split}")
 
 
-BUILT_IN, SPLITS = ("multi30k", "captions"), ("train", "val")
+BUILT_IN = "multi30k", "captions"
+SPLITS = "train", "val"
 
 
 @cache
 def warn_of_hidden(data: str) -> None:
     """Say once that a built-in name hides a folder of that name."""
     if data in BUILT_IN and any(Path(data).glob("*.*")):
-        what = f"--data {data} is what comes with the program"
-        warn(f"{what}, not the folder here, which is ./{data}")
+        warn(
+            f"--data {data} is what comes with the program, not the folder here, which is ./{data}"
+        )
 
 
-def stream_pairs(
-    data: str, split: str, src: str, tgt: str, held_out: float | None = None
-) -> Iterator[tuple[str, str]]:  # fmt: skip
-    """The sentence pairs of a split, one by one: of `multi30k`, `captions`, `hf:NAME` or a folder.
+@dataclass(frozen=True)
+class Corpus:
+    """Sentence pairs of two languages: `multi30k`, `captions`, `hf:NAME`, or those of a folder.
 
     With `held_out`, `val` is that share of what `train` has there, `train` is the rest, and other
-    splits stay as they are. Raises Refused or FileNotFoundError with a one-line message; a damaged
-    line raises when it is read.
+    splits stay as they are.
     """
-    # What the name alone decides is refused at once, before the first pair is asked for: this is a
-    # function that returns iterators, and no generator. Multi30k is fetched and captions are made
-    # now, too; a missing file, or a set that isn't on the hub, shows at the first pair. A built-in
-    # name comes before a folder.
-    warn_of_hidden(data)
-    of_training = split in SPLITS
-    if held_out is not None and not 0 < held_out < 1:
-        raise Refused(f"--held-out must be above 0 and below 1, but it is {held_out}")
-    if held_out is not None and of_training:
-        return divided(stream_pairs(data, "train", src, tgt), held_out, split, data)
-    if data == "multi30k":
-        return read_parallel(fetch_multi30k(split), split, src, tgt)
-    if data == "captions":
-        return caption_pairs(split, src, tgt)
-    if data.startswith("hf:"):
-        if data.startswith(("hf::", "hf:@")) or data == "hf:":
-            raise Refused("hf: needs the name of a set, hf:NAME or hf:NAME:CONFIG")
-        return hub_pairs(data.removeprefix("hf:"), split, src, tgt)
-    if Path(data).is_dir():
-        return read_parallel(Path(data), split, src, tgt)
-    splits = SPLITS if of_training else [split]
-    names = [f"{name}.{side}" for name in splits for side in (src, tgt)]
-    wanted = f"with {', '.join(names)}"
-    if Path(data).is_file():
-        raise Refused(f"{data}: a file; --data takes a folder {wanted}, one sentence per line")
-    known = "neither multi30k, captions nor hf:NAME"
-    raise FileNotFoundError(f"{data}: no such folder {wanted}, and {known}")
+
+    data: str
+    src: str = "de"
+    tgt: str = "en"
+    held_out: float | None = None
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Those of source and target."""
+        return self.src, self.tgt
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that holds the text; None for what is built in, on the hub or nowhere."""
+        return Path(self.data) if self.data not in BUILT_IN and Path(self.data).is_dir() else None
+
+    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+        """The sentence pairs of a split, one by one.
+
+        Raises Refused or FileNotFoundError with a one-line message; a damaged line raises when it
+        is read.
+        """
+        # What the name alone decides is refused at once, before the first pair is asked for: this
+        # returns iterators, and is no generator. Multi30k is fetched and captions are made now,
+        # too; a missing file, or a set that isn't on the hub, shows at the first pair. A built-in
+        # name comes before a folder.
+        data = self.data
+        warn_of_hidden(data)
+        if self.held_out is not None and not 0 < self.held_out < 1:
+            raise Refused(f"--held-out must be above 0 and below 1, but it is {self.held_out}")
+        if self.held_out is not None and split in SPLITS:
+            undivided = replace(self, held_out=None)
+            return divided(undivided.pairs("train"), self.held_out, split, data)
+        if data == "multi30k":
+            return read_parallel(fetch_multi30k(split), split, *self.languages)
+        if data == "captions":
+            return caption_pairs(split, *self.languages)
+        if data.startswith("hf:"):
+            if data.startswith(("hf::", "hf:@")) or data == "hf:":
+                raise Refused("hf: needs the name of a set, hf:NAME or hf:NAME:CONFIG")
+            return hub_pairs(data.removeprefix("hf:"), split, *self.languages)
+        if self.folder:
+            return read_parallel(self.folder, split, *self.languages)
+        splits = SPLITS if split in SPLITS else [split]
+        names = ", ".join(f"{name}.{side}" for name in splits for side in self.languages)
+        if Path(data).is_file():
+            raise Refused(
+                f"{data}: a file; --data takes a folder with {names}, one sentence per line"
+            )
+        raise FileNotFoundError(
+            f"{data}: no such folder with {names}, and neither multi30k, captions nor hf:NAME"
+        )
+
+    def full_pairs(self, split: str, tell: Callable[[str], None] = nobody) -> "FullPairs":
+        """The pairs of a split that have text on both sides; see there."""
+        return FullPairs(self, split, tell)
+
+    def fingerprint(self) -> str | None:
+        """A checksum of the beginnings and sizes of a folder's train and val; None without them."""
+        if not self.folder:
+            return None
+        names = [f"{split}.{language}" for split in SPLITS for language in self.languages]
+        paths = [self.folder / (name + suffix) for name in names for suffix in ("", ".gz")]
+        paths = [path for path in paths if path.is_file()]
+        digest = 0
+        for path in paths:
+            with path.open("rb") as file:
+                digest = zlib.crc32(file.read(1 << 20) + str(path.stat().st_size).encode(), digest)
+        return f"{digest:08x}" if paths else None
+
+    def place(self, split: str, row: int) -> str:
+        """Where the text has a full pair, in brackets; nothing if that is not there any more."""
+        with suppress(Refused, OSError, StopIteration):
+            pair = next(itertools.islice(self.full_pairs(split), row, None))
+            if self.held_out:
+                split = "train"
+            lines = enumerate(replace(self, held_out=None).pairs(split), 1)
+            number = next(number for number, line in lines if line == pair)
+            longer_side = int(len(pair[1]) > len(pair[0]))
+            return f" ({self.data}: {split}.{self.languages[longer_side]}, line {number})"
+        return ""
 
 
-def fingerprint(data: str, languages: tuple[str, str]) -> str | None:
-    """A checksum of the beginnings and sizes of a folder's train and val; None for other data."""
-    names = [f"{split}.{language}" for split in SPLITS for language in languages]
-    paths = [Path(data, name + suffix) for name in names for suffix in ("", ".gz")]
-    paths = [path for path in paths if path.is_file()]
-    digest = 0
-    for path in paths:
-        with path.open("rb") as file:
-            digest = zlib.crc32(file.read(1 << 20) + str(path.stat().st_size).encode(), digest)
-    return f"{digest:08x}" if paths and data not in BUILT_IN else None
-
-
-def load_pairs(
-    data: str, split: str, src: str = "de", tgt: str = "en", held_out: float | None = None
-) -> list[tuple[str, str]]:  # fmt: skip
-    """All sentence pairs of a split of a source; raises as `stream_pairs` does."""
-    return list(stream_pairs(data, split, src, tgt, held_out))
-
-
-@dataclass
+@dataclass(frozen=True)
 class FullPairs:
     """The pairs of a split that have text on both sides; each iteration reads them again.
 
     Others teach nothing. After it, `tell` gets a sentence with their number, if there are any; they
     may mean that two files have slipped. Raises Refused if there are no full pairs, and whatever
-    `stream_pairs` raises.
+    `Corpus.pairs` raises.
     """
 
-    data: str
+    corpus: Corpus
     split: str
-    src: str
-    tgt: str
-    held_out: float | None = None
     tell: Callable[[str], None] = nobody
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         full = left_out = 0
-        for pair in stream_pairs(self.data, self.split, self.src, self.tgt, self.held_out):
+        for pair in self.corpus.pairs(self.split):
             if all(pair):
                 full += 1
                 yield pair
             else:
                 left_out += 1
         if not full:
-            both = f"both {self.src} and {self.tgt}"
-            raise Refused(f"{self.data}: no line of {self.split} has text in {both}")
+            data, src, tgt = self.corpus.data, self.corpus.src, self.corpus.tgt
+            raise Refused(f"{data}: no line of {self.split} has text in both {src} and {tgt}")
         if left_out:
-            what = f"pairs of {self.split} without text on one side"
-            self.tell(f"{what}, which are left out: {left_out:,}")
+            self.tell(
+                f"pairs of {self.split} without text on one side, which are left out: {left_out:,}"
+            )
+
+
+def load_pairs(
+    data: str, split: str, src: str = "de", tgt: str = "en", held_out: float | None = None
+) -> list[tuple[str, str]]:  # fmt: skip
+    """All sentence pairs of a split of a source; raises as `Corpus.pairs` does."""
+    return list(Corpus(data, src, tgt, held_out).pairs(split))

@@ -10,148 +10,207 @@ import math
 import signal
 import time
 
-from the_annotated_transformer import Pair
 from translator.files import Refused, Stopped, warn, within_memory
 from translator.processes import any_process, over_processes, stop_requests, wait_for_all
-from translator.run import Run
+from translator.run import Draw, Run
+from translator.run_log import Log, operations
 from translator.settings import Limits
 from translator.trainer import ParallelTrainer, greedy_bleu, sample
 
-ADVICE = "try a lower --tokens-per-batch, or --accumulate 2, in another --run"  # if memory is out
-FAR = 500  # tokens; a pair that is longer needs far more memory than the others
-PATIENCE = 10  # updates in a row whose gradient is not finite, after which a training gives up
+OUT_OF_MEMORY_ADVICE = "try a lower --tokens-per-batch, or --accumulate 2, in another --run"
+FAR_TOKENS = 500  # a pair that is longer needs far more memory than the others
+PATIENCE_UPDATES = 10  # in a row whose gradient is not finite; after them a training gives up
 
 
-def fit(run: Run, trainer: ParallelTrainer, limits: Limits) -> None:
-    """Train until a limit is reached, with checkpoints and a log; goes on from where the run is.
+class Training:
+    """A run at work, from where it was left: its trainer, its progress and its log.
 
-    Raises Stopped if a signal has asked for it, after the update at hand is saved. The first
-    process's clock is everyone's.
+    The first process's clock is everyone's.
     """
-    progress, first, batches = run.progress, run.first, run.batches()
-    with run.log.bar, stop_requests() as asked:
-        run.log.bar.refresh()
-        if progress.owed:
-            progress.owed = False
-            checkpoint(run, trainer)
-        (done,) = any_process(first and limits.spent(progress))
-        while not done:
-            batch = next(batches)  # sets `run.in_epoch`, which the next line needs
-            trainer.left = share_left(run, limits)
-            trainer.passes = progress.epoch + progress.batch / run.in_epoch
-            run.learned(batch, careful_update(trainer, batch), trainer)
-            share = max(limits.shares(progress, run.in_epoch).values())
-            run.log.bar.n = round(100 * min(1.0, share))
-            due = first and limits.due(progress, run.saved_at)
-            done = first and limits.spent(progress)
-            stop, due, done = any_process(bool(asked), due, done)
-            if stop:
-                run.log.row(trainer.lr)
-                progress.owed = due or done  # a validation; who stops us may not wait for it
-                run.save(trainer, stopped=True)
-                wait_for_all()  # nobody leaves before the first process has saved
-                # if nobody asked this process, another one was asked
-                raise Stopped(asked[0] if asked else signal.SIGTERM, progress.step)
-            if due or done:
-                checkpoint(run, trainer)
-                (late,) = any_process(first and limits.spent(progress))
-                if late and not done:
-                    # the checkpoint itself used up the time; unsaved, the command, given again,
-                    # would train on
-                    run.save(trainer)
-                done = done or late
 
+    def __init__(
+        self, run: Run, trainer: ParallelTrainer, limits: Limits, translates: bool = True
+    ):  # fmt: skip
+        """translates: whether validations can; else the loss says which model is best."""
+        self.run = run
+        self.trainer = trainer
+        self.limits = limits
+        self.translates = translates
+        self.progress = run.restore(trainer)
+        self.saved_at = self.progress.seconds  # when the last checkpoint ended
+        self.began = time.monotonic() - self.saved_at  # as if it had never been interrupted
+        self.log = Log(run.folder, run.first, self.progress, trainer.device)
+        self.told_early_sign = False
 
-def share_left(run: Run, limits: Limits) -> float | None:
-    """The share of the run still to come, by the first process's clock; None if nobody knows.
+    def fit(self) -> None:
+        """Train until a limit is reached, with checkpoints and a log.
 
-    Says so, once, if that is more than before: somebody has made the run longer.
-    """
-    progress, left = run.progress, limits.left(run.progress, run.in_epoch)
-    if left is not None:
-        # a sum with zeros: it hands the first process's number to all
-        (left,) = over_processes(left if run.first else 0.0)
-    now = 1.0 if left is None else left
-    if now > progress.left and run.first and run.settings.schedule == "linear":
-        shares = f"from {progress.left:.0%} of its peak to {now:.0%}"
-        run.log.note(f"this run is longer now, and so its rate rises again, {shares}")
-    progress.left = now
-    return left
+        Raises Stopped if a signal has asked for it, after the update at hand is saved.
+        """
+        # Only the first process looks at the clock and at the limits, and `any_process` hands on
+        # what it has found: all processes checkpoint, stop and end at the same update, or they
+        # would wait for each other for ever. An update that was begun is always finished.
+        progress, first = self.progress, self.run.first
+        batches = self.run.batches(progress)
+        with self.log.bar, stop_requests() as signals:
+            self.log.bar.refresh()
+            if progress.owed:
+                progress.owed = False
+                self.checkpoint()
+            (done,) = any_process(first and self.limits.spent(progress))
+            while not done:
+                self.learn(next(batches))
+                due = first and self.limits.due(progress, self.saved_at)
+                done = first and self.limits.spent(progress)
+                stop, due, done = any_process(bool(signals), due, done)
+                if stop:
+                    # if no signal came to this process, one came to another
+                    self.stop(signals[0] if signals else signal.SIGTERM, owed=due or done)
+                if due or done:
+                    self.checkpoint()
+                    (late,) = any_process(first and self.limits.spent(progress))
+                    if late and not done:
+                        # the checkpoint itself used up the time; unsaved, the command, given again,
+                        # would train on
+                        self.run.save(self.trainer, progress)
+                    done = done or late
 
+    def stop(self, number: int, owed: bool) -> None:
+        """Save the run and raise Stopped; whoever stops us may not wait for a validation."""
+        self.log.row(self.trainer.lr)
+        self.progress.owed = owed
+        self.run.save(self.trainer, self.progress, stopped=True)
+        wait_for_all()  # nobody leaves before the first process has saved
+        raise Stopped(number, self.progress.step)
 
-def rehearse(run: Run, trainer: ParallelTrainer) -> None:
-    """Learn nothing from the longest pairs, if they are unusual.
+    # --- An update ---
+    def learn(self, draw: Draw) -> None:
+        """Make an update of a batch, count and log it."""
+        trainer, progress = self.trainer, self.progress
+        trainer.left = self.share_left(draw.in_epoch)
+        trainer.passes = draw.epoch + draw.number / draw.in_epoch
+        loss = self.careful_update(draw)
+        progress.step, progress.skipped = trainer.step, trainer.skipped
+        progress.tokens += sum(len(pair.tgt) - 1 for pair in draw.pairs)
+        progress.epoch, progress.batch = draw.epoch, draw.number + 1
+        if progress.batch == draw.in_epoch:
+            progress.epoch += 1
+            progress.batch = 0
+        progress.seconds = time.monotonic() - self.began
+        self.log.update(loss, trainer.lr, operations(trainer.model, draw.pairs))
+        share = max(self.limits.shares(progress, draw.in_epoch).values())
+        self.log.bar.n = round(100 * min(1.0, share))
 
-    What memory does not suffice for shows now, not after hours.
-    """
-    for split, store in (("train", run.train), ("val", run.val)):
-        lengths = store.lengths().max(1)
-        longest = int(lengths.argmax())
-        if (tokens := lengths[longest]) <= FAR:
-            continue
-        what = f"the longest pair of {split} has {tokens:,} tokens{run.place(split, longest)}"
-        if run.first:
-            warn(what)
-        trainer.model.train()
-        advice = f"--longest {FAR} leaves such pairs out, in another --run"
-        with within_memory(f"out of memory: {what}; {advice}"):
-            (trainer.gradient if split == "train" else trainer.validate)(store.pairs([longest]))
+    def share_left(self, in_epoch: int) -> float | None:
+        """The share of the run still to come, by the first process's clock; None if nobody knows.
 
+        Says so, once, if that is more than before: somebody has made the run longer.
+        """
+        progress, run = self.progress, self.run
+        left = self.limits.left(progress, in_epoch)
+        if left is not None:
+            # a sum with zeros: it hands the first process's number to all
+            (left,) = over_processes(left if run.first else 0.0)
+        share = 1.0 if left is None else left
+        if share > progress.left and run.first and run.settings.schedule == "linear":
+            self.log.note(
+                "this run is longer now, and so its rate rises again, "
+                f"from {progress.left:.0%} of its peak to {share:.0%}"
+            )
+        progress.left = share
+        return left
 
-def careful_update(trainer: ParallelTrainer, batch: list[Pair]) -> float:
-    """An update; raises Refused, with advice, if memory runs out.
+    def careful_update(self, draw: Draw) -> float:
+        """An update; raises Refused, with advice, if memory runs out.
 
-    So it does if the gradients of PATIENCE updates in a row are not finite.
-    """
-    longest = max(max(map(len, pair)) for pair in batch)
-    pairs = f"{len(batch)} pairs of up to {longest} tokens"
-    with within_memory(f"out of memory at update {trainer.step + 1}, with {pairs}; {ADVICE}"):
-        loss = trainer.update(batch)
-    if trainer.in_a_row >= PATIENCE:
-        last = f"the last {PATIENCE} updates, up to {trainer.step}, were not finite"
-        raise Refused(f"the gradients of {last}; try a lower --factor, in another --run")
-    return loss
+        So it does if the gradients of PATIENCE_UPDATES updates in a row are not finite.
+        """
+        trainer = self.trainer
+        longest = max(max(map(len, pair)) for pair in draw.pairs)
+        out_of_memory = (
+            f"out of memory at update {trainer.step + 1}, with {len(draw.pairs)} pairs "
+            f"of up to {longest} tokens; {OUT_OF_MEMORY_ADVICE}"
+        )
+        with within_memory(out_of_memory):
+            loss = trainer.update(draw.pairs)
+        if trainer.in_a_row >= PATIENCE_UPDATES:
+            raise Refused(
+                f"the gradients of the last {PATIENCE_UPDATES} updates, up to {trainer.step}, "
+                "were not finite; try a lower --factor, in another --run"
+            )
+        return loss
 
+    def rehearse(self) -> None:
+        """Learn nothing from the longest pairs, if they are unusual.
 
-def checkpoint(run: Run, trainer: ParallelTrainer) -> None:
-    """Measure validation loss and BLEU, log them, save the run; keep the model if it is best."""
-    with within_memory(f"out of memory in the validation after update {trainer.step}; {ADVICE}"):
-        loss = trainer.validate(run.val_pairs)
-        if not math.isfinite(loss):
-            wrong = f"the validation loss at update {trainer.step} is {loss}"
-            raise Refused(f"{wrong}; try a lower --factor, in another --run")
-        bleu = validation_bleu(run, trainer, loss)
-    progress = run.progress
-    scores = {"val_loss": round(loss, 4)} | ({} if bleu is None else {"val_bleu": round(bleu, 2)})
-    run.log.row(trainer.lr)
-    run.log.write(**scores, val_perplexity=round(math.exp(min(loss, 50)), 3))
-    early_sign(run, loss)
-    if progress.validated(loss, bleu):
-        run.save_best(trainer, scores)
-    run.save(trainer)
-    run.saved_at = progress.seconds = time.monotonic() - run.began
+        What memory does not suffice for shows now, not after hours.
+        """
+        run, trainer = self.run, self.trainer
+        attempts = {"train": trainer.gradient, "val": trainer.validate}
+        for (split, attempt), store in zip(attempts.items(), (run.train, run.val), strict=True):
+            lengths = store.lengths().max(1)
+            longest = int(lengths.argmax())
+            tokens = lengths[longest]
+            if tokens <= FAR_TOKENS:
+                continue
+            place = run.corpus.place(split, longest)
+            message = f"the longest pair of {split} has {tokens:,} tokens{place}"
+            if run.first:
+                warn(message)
+            trainer.model.train()
+            with within_memory(
+                f"out of memory: {message}; "
+                f"--longest {FAR_TOKENS} leaves such pairs out, in another --run"
+            ):
+                attempt(store.pairs([longest]))
 
+    # --- A checkpoint ---
+    def checkpoint(self) -> None:
+        """Measure validation loss and BLEU, log them, save the run; keep the model if it is best."""
+        run, trainer, progress = self.run, self.trainer, self.progress
+        with within_memory(
+            f"out of memory in the validation after update {trainer.step}; {OUT_OF_MEMORY_ADVICE}"
+        ):
+            loss = trainer.validate(run.val_pairs)
+            if not math.isfinite(loss):
+                raise Refused(
+                    f"the validation loss at update {trainer.step} is {loss}; "
+                    "try a lower --factor, in another --run"
+                )
+            bleu = self.validation_bleu(loss)
+        scores = {"val_loss": round(loss, 4)}
+        if bleu is not None:
+            scores["val_bleu"] = round(bleu, 2)
+        self.log.row(trainer.lr)
+        self.log.write(**scores, val_perplexity=round(math.exp(min(loss, 50)), 3))
+        self.tell_early_sign(loss)
+        if progress.validated(loss, bleu):
+            run.save_best(trainer, progress.step, scores)
+        run.save(trainer, progress)
+        self.saved_at = progress.seconds = time.monotonic() - self.began
 
-def validation_bleu(run: Run, trainer: ParallelTrainer, loss: float) -> float | None:
-    """BLEU of the first process's translations; None if this model or this text has none.
+    def validation_bleu(self, loss: float) -> float | None:
+        """BLEU of the first process's translations; None if this model or this text has none.
 
-    It counts as 0 where the loss is about that of word frequencies: such a model writes one word
-    after the other without an end.
-    """
-    bleu = math.nan
-    if run.first and run.translates:
-        young = loss > run.guessing - 0.5
-        pairs = sample(run.val_pairs)
-        bleu = 0.0 if young else greedy_bleu(trainer.averaged, run.tokenizer, pairs)
-    (bleu,) = over_processes(bleu if run.first else 0.0)
-    return None if math.isnan(bleu) else bleu
+        It counts as 0 where the loss is about that of word frequencies: such a model writes one
+        word after the other without an end.
+        """
+        run = self.run
+        bleu = 0.0
+        if run.first and not self.translates:
+            bleu = math.nan
+        elif run.first and loss <= run.guessing - 0.5:
+            bleu = greedy_bleu(self.trainer.averaged, run.tokenizer, sample(run.val_pairs))
+        (bleu,) = over_processes(bleu)  # a sum with zeros
+        return None if math.isnan(bleu) else bleu
 
-
-def early_sign(run: Run, loss: float) -> None:
-    """One line, once, if after twice the warmup the model knows little but tokens' frequencies."""
-    if run.first and not run.signed and run.progress.step >= 2 * run.settings.warmup:
-        run.signed = True
-        if loss > run.guessing - 0.5:
-            known = f"{run.guessing:.2f}, that of word frequencies; `doctor` looks why"
-            small = f"validation loss {loss:.2f} after twice the warmup is little better than"
-            run.log.note(f"{small} {known}")
+    def tell_early_sign(self, loss: float) -> None:
+        """One line, once, if after twice the warmup it knows little but tokens' frequencies."""
+        run = self.run
+        if run.first and not self.told_early_sign and self.progress.step >= 2 * run.settings.warmup:
+            self.told_early_sign = True
+            if loss > run.guessing - 0.5:
+                self.log.note(
+                    f"validation loss {loss:.2f} after twice the warmup is little better than "
+                    f"{run.guessing:.2f}, that of word frequencies; `doctor` looks why"
+                )

@@ -19,7 +19,7 @@ from benchmarks import beside, million, peers, quality, resample, test_sets, tim
 from benchmarks.shared import Rows
 from tests.helpers import ROOT, beam_ids, caption_files, exhaustive_search
 from translator.__main__ import export, main, train
-from translator.run import read_log
+from translator.run_log import read_log
 from translator.settings import Settings, make_settings
 
 rows = tat.saved_rows

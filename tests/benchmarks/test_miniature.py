@@ -13,7 +13,7 @@ from tests.helpers import SOAK, caption_files
 from translator.__main__ import train
 from translator.files import Refused
 from translator.plan import MEASURED
-from translator.run import read_log
+from translator.run_log import read_log
 from translator.settings import PRESETS, Limits, make_settings
 
 reason = "a minute for what runs on an accelerator once: make soak"

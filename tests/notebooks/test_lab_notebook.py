@@ -213,6 +213,12 @@ def test_what_is_called_chance_in_the_miniature_is_within_it():
     assert not any(stars("smoothing = 0.2", kind) for kind in ("BLEU", "best penalty", "chrF"))
     assert stars("smoothing = 0.2", "perplexity") == 2 and mean("smoothing = 0.0", "perplexity") < 0
     assert mean("smoothing = 0.0") < 0 < mean("h = 1") and mean("h = 16") < 0
+    assert not stars("smoothing = 0.0")
+    cpu = {
+        row["variant"]: row["bleu_beam"] for row in lab.saved_rows("miniature")
+        if "accelerator" not in row["machine"] and row["seed"] == 0
+    }  # fmt: skip
+    assert cpu["h = 1"] < cpu["base"]
     assert [stars("rotary (CPU)", kind) for kind in ("BLEU", "best penalty", "chrF")] == [1, 2, 2]
     one_stack = mean("decoder_only rotary", "greedy") - mean("rotary", "greedy")
     behind = max(-one_stack, -mean("decoder_only", "greedy"))
@@ -292,6 +298,7 @@ def test_what_is_said_of_the_recipe_of_wu_et_al_is_in_its_rows():
         for key in ("score", "without length")
     )
     assert bare < gain / 2
+    assert {f"{row['score']:.0f}" for row in plain[lab.TEST, one].values()} == {"41"}
     for split in (lab.TEST, "val"):  # "longer translations match less", and in chrF more
         for seed, row in plain[split, BEAM].items():
             before = plain[split, one][seed]

@@ -31,7 +31,8 @@ from translator.engine import Engine, open_search
 from translator.files import MODEL_FILES, read_tensors, write_atomically, write_tensors, write_text
 from translator.model_folder import average_checkpoints, read_translator
 from translator.processes import weights_of
-from translator.run import read_log, token_store
+from translator.run_folder import token_store
+from translator.run_log import read_log
 from translator.scoring import score
 from translator.search import Search
 from translator.settings import PRESETS, Settings
@@ -258,7 +259,7 @@ def test_a_run_goes_on_without_its_data(tmp_path, capsys):
 # --- What was interrupted, or is damaged ---
 def test_an_interrupted_command_says_so(tmp_path, capsys, monkeypatch):
     """Catches the library's own exit without a message."""
-    monkeypatch.setattr("translator.training.fit", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("translator.training.Training.fit", Mock(side_effect=KeyboardInterrupt))
     assert train(tmp_path / "run", "--steps 1") == 130
     assert capsys.readouterr().err == "interrupted\n"
 
@@ -810,7 +811,7 @@ def test_an_average_is_judged_by_its_translations(
     """Catches one by the loss, and one that is recommended by chance where the rate fell."""
     monkeypatch.setattr("translator.trainer.greedy_bleu", Mock(side_effect=[own, mean]))
     if not falling:
-        monkeypatch.setattr("translator.run.read_log", lambda run: [])
+        monkeypatch.setattr("translator.run_log.read_log", lambda run: [])
     assert main(["average", str(run), "--last", "2", "--out", str(tmp_path / "averaged")]) == 0
     said = capsys.readouterr()
     told = f"BLEU {mean} on 60 held-out sentences; the run's own model has {own}"

@@ -26,9 +26,9 @@ from translator.captions import (
 )
 from translator.corpus import encode_pairs, write_store
 from translator.files import Refused
-from translator.run import Run
+from translator.run_folder import RunFolder
 from translator.settings import Settings
-from translator.sources import fetch_multi30k, load_pairs, read_parallel, stream_pairs
+from translator.sources import Corpus, fetch_multi30k, load_pairs, read_parallel
 
 LANGUAGES = ("de", "en")
 
@@ -97,7 +97,7 @@ def test_sets_of_the_hub_are_read_as_their_library_reads_them(tmp_path_factory):
 @pytest.mark.parametrize("source", ["hf:", "hf::small", "hf:@parquet"])
 def test_a_set_of_the_hub_without_a_name_is_refused_before_its_first_pair(source):
     with pytest.raises(Refused, match="needs the name of a set"):
-        stream_pairs(source, "val", "de", "en")
+        Corpus(source).pairs("val")
 
 
 # how some sets lie on the hub: the files of a split, and the description in their README.md, if
@@ -346,9 +346,8 @@ def test_pairs_without_text_on_one_side_are_counted_aloud(capsys, tmp_path):
         (tmp_path / name).write_text(lines)
         (tmp_path / name.replace("val", "train")).write_text(lines)
     said = "without text on one side, which are left out: 1"
-    about = {"data": str(tmp_path), "src": "de", "tgt": "en"}
     tokenizer = tat.load_translator(tat.beside(tat.SHIPPED_MODEL)).tokenizer
-    Run(tmp_path / "run", Settings(), about).write_tokens(tokenizer)
+    RunFolder(tmp_path / "run", Corpus(str(tmp_path)), Settings(), "base").write_tokens(tokenizer)
     notes = capsys.readouterr().err
     assert f"note: pairs of train {said}" in notes and f"note: pairs of val {said}" in notes
     assert main(["evaluate", "--data", str(tmp_path), "--split", "val", "--beam", "1"]) == 0

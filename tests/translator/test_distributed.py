@@ -25,7 +25,7 @@ from translator.__main__ import captions, main
 from translator.files import Stopped, read_tensors
 from translator.model_folder import read_translator
 from translator.processes import is_sharded, over_processes, process_group, whole
-from translator.run import read_log
+from translator.run_log import read_log
 from translator.settings import PRESETS, Settings
 from translator.trainer import ParallelTrainer
 

@@ -24,7 +24,7 @@ from translator.__main__ import main
 from translator.corpus import read_tokenizer
 from translator.files import model_folder, read_tensors
 from translator.model_folder import read_translator
-from translator.run import read_log
+from translator.run_log import read_log
 from translator.settings import PRESETS
 from translator.sources import decoded_lines, load_pairs
 

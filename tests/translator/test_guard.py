@@ -9,7 +9,7 @@ from practice import mistakes
 from tests.helpers import refused
 from translator.__main__ import main
 from translator.guard import advice, check_device, doubts
-from translator.run import read_log
+from translator.run_log import read_log
 from translator.settings import Settings, build_model
 from translator.trainer import ParallelTrainer
 

@@ -17,7 +17,7 @@ from translator.files import model_folder
 from translator.model_folder import build_for, read_translator
 from translator.processes import weights_of
 from translator.settings import Settings, build_model
-from translator.sources import LONGEST, load_pairs
+from translator.sources import LONGEST_LINE_BYTES, load_pairs
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, pack
     for language in ("de", "en"):
         path = tmp_path / f"train.{language}{'.gz' if packed else ''}"
         path.write_bytes(gzip.compress(text, 1) if packed else text)
-    said = rf"train\.\w\w(\.gz)?, line 2: more than {LONGEST:,} bytes"
+    said = rf"train\.\w\w(\.gz)?, line 2: more than {LONGEST_LINE_BYTES:,} bytes"
     with pytest.raises(ValueError, match=said):
         load_pairs(str(tmp_path), "train")
 

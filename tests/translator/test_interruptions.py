@@ -29,7 +29,7 @@ from translator.__main__ import main
 from translator.files import MODEL_FILES, read_tensors
 from translator.model_folder import read_translator
 from translator.processes import stop_requests, weights_of
-from translator.run import read_log
+from translator.run_log import read_log
 from translator.settings import PRESETS, Limits, Progress
 from translator.trainer import ParallelTrainer
 

@@ -8,6 +8,7 @@ import builtins
 import errno
 import importlib.util
 import io
+import json
 import os
 import shutil
 import signal
@@ -32,9 +33,9 @@ from translator.__main__ import main
 from translator.corpus import write_store
 from translator.files import Refused, model_folder, read_tensors
 from translator.processes import stop_requests, told
-from translator.run import accelerator_use, matrix_speed, read_log
+from translator.run_log import accelerator_use, matrix_speed, read_log
 from translator.scoring import score
-from translator.sources import load_pairs, warn_of_hidden
+from translator.sources import Corpus, load_pairs, warn_of_hidden
 from translator.trainer import ParallelTrainer
 
 SMALL = "--N 1 --d-model 8 --d-ff 8 --h 1 --bpe 50 --tokens-per-batch 400"
@@ -255,9 +256,29 @@ def test_the_judge_writes_over_nothing_and_returns_what_it_found(monkeypatch, ca
     for right, status, left in ends:
         monkeypatch.setattr("practice.judge.judge", Mock(side_effect=right))
         assert main([*command, str(report)]) == status and report.read_text() == left
-    monkeypatch.setattr("practice.judge.judge", lambda path, gate, split, say: say("judged"))
+    monkeypatch.setattr("practice.judge.judge", lambda path, gate, split, say, _: say("judged"))
     monkeypatch.setattr("time.sleep", Mock(side_effect=[None, KeyboardInterrupt]))
     assert main([*command, str(report), "--watch"]) == 130 and report.read_text() == "judged\n"
+    tutor = tmp_path / "AGENTS.md"
+    tutor.write_text("mine")
+    assert main(["judge", "--new", str(tmp_path / "new.py")]) == 0 and tutor.read_text() == "mine"
+    tutor.unlink()
+    assert main(["judge", "--new", str(tmp_path / "newer.py")]) == 0
+    assert "newer.py" in tutor.read_text()
+
+
+def test_what_a_file_learns_is_asked_for_by_its_source(monkeypatch, capsys, tmp_path):
+    """--learn alone means numbers; a report in JSON has the points of Gradescope's results."""
+    (mine := tmp_path / "mine.py").write_text("mine")
+    report = tmp_path / "results.json"
+    monkeypatch.setattr("practice.learn.learn_numbers", lambda path, say, typed: say("20") or True)
+    for learn in (["--learn"], ["--learn", "numbers"], ["--learn", "--gate", "1"]):
+        assert main(["judge", str(mine), *learn, "--report", str(report)]) == 0
+        result = json.loads(report.read_text())
+        assert result["score"] == result["tests"][0]["score"] == 1 and result["output"] == "20\n"
+    command = ["judge", str(mine), "--learn", "captions", "--report", str(tmp_path / "text")]
+    assert "needs a folder" in refused(capsys, command)
+    assert "no folder of `judge" in refused(capsys, ["judge", str(mine), "--run", str(tmp_path)])
 
 
 # --- Signals ---
@@ -456,7 +477,7 @@ def test_plan_leaves_out_what_is_far_longer_than_a_sentence(monkeypatch, data):
     machine = {"tokens_per_second": 9, "tokens_per_pair": 9}
     machine |= {"longest": 5000, "seconds_per_update": 1}
     monkeypatch.setattr(plan, "rehearse", lambda *_: machine)
-    command = plan.plan(str(data), "de", "en", None, 1.0, print)["command"]
+    command = plan.plan(Corpus(str(data)), 1.0, print)["command"]
     assert " --tokens-per-batch 1000 " in command and command.endswith(" --longest 1000")
 
 

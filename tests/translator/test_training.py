@@ -309,7 +309,7 @@ def test_operations_are_those_that_pytorch_counts(small_model, monkeypatch):
     """
     from torch.utils.flop_counter import FlopCounterMode
 
-    from translator.run import accelerator_use, operations
+    from translator.run_log import accelerator_use, operations
 
     model = small_model(src_vocab=13, tgt_vocab=13)
     # ten tokens on each side, no padding

@@ -19,7 +19,7 @@ from translator.losses import add_losses, placeholders
 from translator.model_folder import read_translator
 from translator.search import fast_beam
 from translator.settings import make_settings
-from translator.sources import divided, load_pairs
+from translator.sources import Corpus, divided, load_pairs
 
 
 # --- translate --json ---
@@ -176,7 +176,8 @@ def planned(monkeypatch, folder, held_out=None):
         return dict.fromkeys(names.split(), 1)
 
     monkeypatch.setattr(plan, "rehearse", rehearse)
-    found = plan.plan(str(folder), "de", "en", held_out, 1, lines.append, lines.append)
+    corpus = Corpus(str(folder), held_out=held_out)
+    found = plan.plan(corpus, 1, lines.append, lines.append)
     return found, [*lines, *plan.report(found)]
 
 
@@ -285,11 +286,11 @@ def test_plan_says_what_to_expect_and_why(known, monkeypatch):
     runs = [(0.4, 6.0), (0.5, 10.0), (0.6, 16.0)] if known else []
     monkeypatch.setattr(plan, "measured", lambda: runs)
     texts = {"train": [("a", "a man runs")] * 300, "val": [("b", "a man sleeps")] * 60}
-    monkeypatch.setattr(plan, "load_pairs", lambda data, split, *_: texts[split])
+    monkeypatch.setattr(Corpus, "pairs", lambda corpus, split: texts[split])
     names = "parameters vocabulary gigabytes longest tokens_per_pair tokens_per_second "
     names += "seconds_per_update layers width"
     monkeypatch.setattr(plan, "rehearse", lambda *_: dict.fromkeys(names.split(), 1))
-    found = plan.plan("data", "a", "b", None, 1, print)
+    found = plan.plan(Corpus("data", "a", "b"), 1, print)
     says = "expect 4 to 25 BLEU: of the word pairs of val's b, 50% stand in train; 3 runs"
     says = says if known else "isn't known: of"
     assert sum(says in line for line in plan.report(found)) == 1 and found["seen"] == 0.5
@@ -433,9 +434,7 @@ def test_few_updates_are_no_illness_and_many_that_came_to_nothing_are(
 
 
 def test_updates_are_held_beside_what_plan_would_take():
-    assert [
-        doctor.of_updates(doctor.Prospect(800, share, 3, 30), 9).state for share in (0.3, 0.9)
-    ] == ["young", "well"]
+    assert [doctor.of_updates(share, 9).state for share in (0.3, 0.9)] == ["young", "well"]
 
 
 def test_evaluation_is_held_beside_training(trained):

@@ -39,7 +39,7 @@ def available_cores():
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if threads.isdecimal() and int(threads) > 0:
         return int(threads)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Model:
@@ -135,6 +135,7 @@ def main():
     model = Model(Path(__file__).resolve().parent)
     done, rest, data, error = 0, b"", b"more", None
     while data and not error:
+        # pyrefly: ignore[missing-attribute] standard input is buffered
         data = sys.stdin.buffer.read1(1 << 13)
         *arrived, rest = (rest + data).split(b"\n")  # only a line feed ends a line
         if rest and not data:
@@ -160,6 +161,7 @@ if __name__ == "__main__":
     nowhere = open(os.devnull, "w")  # as good as a stream that is closed  # noqa: SIM115
     sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     for stream in (sys.stdout, sys.stderr):
+        # pyrefly: ignore[missing-attribute] both are text
         stream.reconfigure(encoding="utf-8", errors="replace")
     try:
         fault = main()

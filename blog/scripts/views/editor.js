@@ -139,7 +139,7 @@ export function startEditors() {
 
   const JUDGE = { judge: "`python the_annotated_transformer.py judge mine.py`" };
   const named = (mistake) =>
-    `${say("This gives the same numbers: {code}.", { code: globalThis.WRITTEN[mistake].line })} ${WRITTEN[mistake].effect}`;
+    `${say("This gives the same numbers: {code}.", { code: globalThis.WRITTEN[mistake].line })} ${globalThis.WRITTEN[mistake].effect}`;
   const TOLD = {
     // what isn't a matter of numbers
     missing: (name) => say("There's no function `{name}` in this field.", { name }),

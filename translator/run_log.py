@@ -1,0 +1,161 @@
+"""The log of a run, `log.jsonl`, its progress bar, and what it measures of the machine."""
+
+import json
+import math
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from the_annotated_transformer import Pair, Transformer
+from translator import files
+from translator.files import warn, write_text
+from translator.processes import over_processes
+from translator.settings import Progress
+
+MATRIX_ROWS = {"cpu": 1024}  # of matrices that occupy a device; an accelerator needs 8,192
+
+
+def read_log(folder: Path) -> list[dict]:
+    """The rows of a run's log, without lines that a crash or a bad disk has spoilt."""
+    path = Path(folder) / "log.jsonl"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    rows = []
+    for line in text.splitlines():
+        with suppress(ValueError):
+            row = json.loads(line)
+            if isinstance(row, dict) and isinstance(row.get("step"), int):
+                rows.append(row)
+    return rows
+
+
+def matrix_speed(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
+    """Operations per second of this device in a product of two large matrices, the best of five."""
+    n = MATRIX_ROWS.get(device.type, 8192)
+    # random numbers would change what is drawn later
+    a = torch.linspace(-1, 1, n * n, dtype=dtype, device=device).view(n, n)
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        (a @ a)[0, 0].item()  # to ask for a number is to wait for it
+        seconds.append(time.perf_counter() - start)
+    with suppress(Exception):  # not every device counts; a figure for the log ends no training
+        torch.accelerator.reset_peak_memory_stats(device)  # what follows is the model's
+    return 2 * n**3 / min(seconds)
+
+
+def operations(model: Transformer, pairs: list[Pair]) -> float:
+    """Operations of an update, back and forth: six for each weight of a matrix and token it reads.
+
+    Padding is not counted, nor are the products of queries, keys and values, which matter for long
+    sequences alone. All of the decoder is taken to read the target (Chowdhery et al., 2022, count
+    like this).
+    """
+
+    def size(*modules: torch.nn.Module) -> int:
+        return sum(p.numel() for module in modules for p in module.parameters() if p.dim() == 2)
+
+    source = sum(len(pair.src) for pair in pairs)
+    target = sum(len(pair.tgt) - 1 for pair in pairs)
+    return 6.0 * (size(model.encoder) * source + size(model.decoder, model.generator) * target)
+
+
+def accelerator_use(device: torch.device) -> dict[str, float]:
+    """Gigabytes in use of an accelerator, the most so far, and the percentage of time it works.
+
+    For the last, PyTorch needs a package of the maker, such as `nvidia-ml-py`. A CPU has none.
+    """
+    if device.type == "cpu":
+        return {}
+    figures = {}
+    with suppress(Exception):  # what devices and such packages may raise is not known here
+        figures["memory"] = round(torch.accelerator.memory_allocated(device) / 2**30, 2)
+        figures["most_memory"] = round(torch.accelerator.max_memory_allocated(device) / 2**30, 2)
+        figures["utilisation"] = torch.cuda.utilization(device)
+    return figures
+
+
+@dataclass
+class SinceRow:
+    """What has been done since the last row of a log."""
+
+    tokens: int  # of the run, when that row was written
+    seconds: float
+    operations: float = 0.0
+    losses: list[float] = field(default_factory=list)
+
+
+class Log:
+    """The log of a run, `log.jsonl`, and its progress bar; only the first process writes.
+
+    A row has the mean loss since the row before it, the speed, and `mfu`, the share of the
+    machine's own speed in products of matrices that the model's operations reached, and of an
+    accelerator its memory; rows come every ten updates and at checkpoints. A continued run drops
+    the rows after its checkpoint, because that part happens again.
+    """
+
+    def __init__(self, folder: Path, active: bool, progress: Progress, device: torch.device):
+        self.path = folder / "log.jsonl"
+        self.active = active
+        self.progress = progress
+        self.device = device
+        (self.speed,) = over_processes(matrix_speed(device))  # of all processes together
+        self.since_row = SinceRow(progress.tokens, progress.seconds)
+        self.bar = tqdm(
+            total=100, disable=not active, file=sys.stdout,
+            bar_format="training {percentage:3.0f}%|{bar:20}| {elapsed}{postfix}",
+            delay=1e-9,  # keeps it from lines that are printed before the first update
+        )  # fmt: skip
+        if active:
+            rows = [row for row in read_log(folder) if row["step"] <= progress.step]
+            write_text(self.path, "".join(json.dumps(row) + "\n" for row in rows))
+
+    def note(self, text: str) -> None:
+        """A note on a line of its own: the bar goes away and comes back below it."""
+        with tqdm.external_write_mode(self.bar.fp):
+            warn(text)
+
+    def write(self, **values: float) -> None:
+        """Append one row."""
+        if not self.active:
+            return
+        progress = self.progress
+        row = {
+            "step": progress.step,
+            "epoch": progress.epoch,
+            "minutes": round(progress.seconds / 60, 3),
+            "tokens": progress.tokens,
+        }
+        with files.writing(self.path), self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row | values) + "\n")
+
+    def update(self, loss: float, lr: float, operations: float) -> None:
+        """Record one update; one that was skipped has no loss."""
+        self.since_row.operations += operations
+        if math.isfinite(loss):
+            self.since_row.losses.append(loss)
+        if self.progress.step % 10 == 0:
+            self.row(lr)
+
+    def row(self, lr: float) -> None:
+        """Write the mean loss since the last row, over all processes, if there were updates."""
+        since = self.since_row
+        if not since.losses:
+            return
+        progress = self.progress
+        mean = over_processes(sum(since.losses))[0] / len(since.losses)
+        seconds = max(progress.seconds - since.seconds, 1e-9)
+        speed = (progress.tokens - since.tokens) / seconds
+        mfu = since.operations / seconds / self.speed
+        self.since_row = SinceRow(progress.tokens, progress.seconds)
+        figures = {"tokens_per_second": round(speed), "mfu": round(mfu, 4)}
+        if progress.skipped:
+            figures["skipped"] = progress.skipped
+        self.write(loss=round(mean, 4), lr=lr, **figures, **accelerator_use(self.device))
+        self.bar.set_postfix_str(
+            f"update {progress.step}, loss {mean:.3f}, {speed:,.0f} target tokens/s"
+        )
