@@ -410,7 +410,7 @@ def example_grouped() -> None:
 # %% [markdown]
 # ## All of them in one model
 #
-# > `make_model` takes other parts as arguments. Those above need two small classes more to go together.
+# > `make_model` takes other parts as arguments. Two small classes are still missing.
 
 
 # %%
@@ -433,7 +433,8 @@ class RotaryGroupedAttention(RotaryAttention, GroupedQueryAttention):
 
 
 # %% [markdown]
-# > `modern` gives the arguments. Queries and keys are rotated in self-attention alone.
+# > `modern` returns the arguments. Only self-attention rotates queries and keys, so the attention to the memory is an
+# > argument of its own.
 
 
 # %%
@@ -451,7 +452,7 @@ LATER = {
 
 
 def modern(*names: str) -> dict[str, Part]:
-    """Arguments of `make_model` for `rotary`, `rms_norm`, `gated`, `grouped`, or several of them."""
+    """Arguments of `make_model` for any of `rotary`, `rms_norm`, `gated` and `grouped`."""
     parts = {}
     for name in names:
         parts |= LATER[name]
@@ -546,7 +547,7 @@ class SplitPositions(nn.Module):
 
 
 # %% [markdown]
-# > `make_marian` makes a model of them.
+# > `make_marian` makes a model with them.
 
 
 # %%

@@ -1959,11 +1959,12 @@ class DroppingConnection(SublayerConnection):
     """With dropout on what the sublayer adds (Section 5.4), and perhaps with another norm."""
 
     def __init__(
-        self, d_model: int, dropout: float, norm: Callable[[int], nn.Module] = nn.LayerNorm
+        self, d_model: int, dropout: float, norm: Callable[[int], nn.Module] | None = None
     ):
         super().__init__(d_model)
-        self.norm = norm(d_model)
         self.dropout = nn.Dropout(dropout)
+        if norm:
+            self.norm = norm(d_model)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """x (B, T, d_model); the result has the same shape."""
@@ -2032,7 +2033,7 @@ class DroppingFeedForward(PositionwiseFeedForward):
 
 
 # %%
-Part = Callable[..., nn.Module]  # a class, or a function that makes a module
+Part = Callable[..., nn.Module]  # a class, or a function that gives a new module
 POSITIONS = {"sinusoidal": PositionalEncoding, "learned": LearnedPositions}
 CONNECTIONS = {"post": PostNorm, "pre": DroppingConnection}
 
@@ -2044,7 +2045,7 @@ def make_model(
     d_k: int | None = None, positions: Literal["sinusoidal", "learned"] | Part = "sinusoidal",
     attention: Part = AdjustableAttention, cross_attention: Part | None = None,
     feed_forward: Part = DroppingFeedForward, connection: Part | None = None,
-    norm_layer: Part = nn.LayerNorm,
+    norm_layer: Part | None = None,
 ) -> Transformer:  # fmt: skip
     """A fresh Transformer, by default of the base model's sizes (Table 3), its matrices untied.
 
@@ -2056,11 +2057,13 @@ def make_model(
         settings["positions"] = positions
     check_sizes(src_vocab, tgt_vocab, settings)
     attn = functools.partial(attention, h, d_model, inner_dropout, d_k)
-    cross = functools.partial(cross_attention or attention, *attn.args)
+    cross = functools.partial(cross_attention or attention, h, d_model, inner_dropout, d_k)
     ffn = functools.partial(feed_forward, d_model, d_ff, inner_dropout)
     connect = functools.partial(connection or CONNECTIONS[norm], dropout=dropout, norm=norm_layer)
     place = functools.partial(POSITIONS.get(positions, positions), d_model, dropout)
-    last_norm = functools.partial(norm_layer, d_model) if norm == "pre" else nn.Identity
+    last_norm = functools.partial(norm_layer or nn.LayerNorm, d_model)
+    if norm == "post":
+        last_norm = nn.Identity
     layers = [EncoderLayer(d_model, attn(), ffn(), connect) for _ in range(N)]
     encoder = Encoder(layers, last_norm())
     layers = [DecoderLayer(d_model, attn(), cross(), ffn(), connect) for _ in range(N)]
@@ -2102,7 +2105,7 @@ def initialise(model: Transformer, tie: str) -> None:
 
 # %%
 # @title Sizes that do not fit are refused
-CHOICES = {"norm": (*CONNECTIONS,), "tie": ("none", "target", "all"), "positions": (*POSITIONS,)}
+CHOICES = {"norm": [*CONNECTIONS], "tie": ["none", "target", "all"], "positions": [*POSITIONS]}
 SIZE_NAMES = ("src_vocab", "tgt_vocab", "N", "d_model", "d_ff", "h", "d_k")
 
 

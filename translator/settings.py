@@ -238,9 +238,8 @@ def build_model(
     from since_2017 import make_marian, modern, with_fast_dropout
     from the_annotated_transformer import make_model
 
-    # what grows is set before each update, where layers have a place for it
-    dropout = DROPOUT_PER_PASS if settings.dropout is None else settings.dropout
-    sizes = (settings.d_model, settings.d_ff, settings.h, dropout)
+    # a dropout that grows is set before each update
+    sizes = (settings.d_model, settings.d_ff, settings.h, settings.dropout or 0.0)
     others = {
         "norm": settings.norm, "tie": settings.tie, "inner_dropout": settings.inner_dropout,
         "d_k": settings.d_k or None,
