@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from benchmarks.shared import RESULTS, ROOT, Rows, Seeds
-from blog import editions, listing
+from blog import editions, listing, style
 from translator.files import Refused, write_text
 
 FILE = ROOT / "one_screen.py"
