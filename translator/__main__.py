@@ -130,11 +130,11 @@ def train(
     str(run.resolve()).encode()  # what writes and reads weights wants UTF-8 of names
     with refusing("these settings do not fit together", ValueError):
         settings = make_settings(preset, words, changes or {})
-    given = (changes or {}) | ({"bpe": 0} if words else {})
+    options_given = (changes or {}) | ({"bpe": 0} if words else {})
     corpus = corpus_of(data, src, tgt, held_out)
     if corpus.folder and corpus.folder.resolve() == run.resolve():
         raise Refused(f"--run is the folder of the data, {data}; give a folder of its own")
-    folder = RunFolder(run, corpus, settings, preset, given, longest, start_from)
+    folder = RunFolder(run, corpus, settings, preset, options_given, longest, start_from)
     with process_group():
         if shard and processes()[1] == 1:
             raise Refused("--shard divides the model among processes; start several with torchrun")
@@ -319,15 +319,18 @@ def translate(
         raise Refused(f"--input and --output are one file, {input}")
     for text in sentence:
         if os.path.isfile(text):
-            other = f"--input {text} translates the lines of that file"
-            warn(f"{text} is translated as a sentence; {other}")
+            warn(
+                f"{text} is translated as a sentence; "
+                f"--input {text} translates the lines of that file"
+            )
     if n_best > 1 and not as_json:
         raise Refused("--n-best needs --json; without it there is one line for each sentence")
     if as_json and (engine == "ctranslate2" or type_):
         raise Refused("--json is PyTorch's work; leave --engine and --type out")
     engine = "pytorch" if as_json else engine
     search = open_search(model_folder(model), beam, alpha, device, engine, type_, n_best)
-    first, empty = 1, []
+    first = 1
+    empty = []
     with ExitStack() as files:
         if sentence:
             # a line feed ends a line here, too, as in "$(cat FILE)"
@@ -354,15 +357,17 @@ def translate(
                 answer(*translations, file=out)
             first += len(chunk)
     if empty:
-        lines = f"{len(empty)} of {first - 1} lines (line {some_of(empty)})"
-        raise Refused(f"not translated: {lines}; their places are empty")
+        raise Refused(
+            f"not translated: {len(empty)} of {first - 1} lines (line {some_of(empty)}); "
+            "their places are empty"
+        )
 
 
 def arriving_lines(stream: Any) -> Iterator[list[str]]:
     """Standard input's lines as they come; a text in its place, as in notebooks, may lack bytes."""
     name = "standard input"
     if stream is None or stream.closed:
-        raise Refused(f"nothing to translate: {name} is closed; give sentences or --input")
+        raise Refused("nothing to translate: standard input is closed; give sentences or --input")
     if stream.isatty():
         warn("one sentence per line; Ctrl-D ends")
     if hasattr(stream, "buffer"):
@@ -561,10 +566,13 @@ def export(
         print(f"{out}: float16")
         return
     converter.write_ctranslate2(translator, out, quantization)
-    words = "its tokens are made with the tokenizer.json beside it, from words cut by spaCy's rules"
-    command = f"python {out / 'translate.py'} translates standard input"
-    how = words if translator.tokenizer.words else command
-    print(f"{out}: for {to}, {quantization or 'float32'}; {how}")
+    if translator.tokenizer.words:
+        usage = (
+            "its tokens are made with the tokenizer.json beside it, from words cut by spaCy's rules"
+        )
+    else:
+        usage = f"python {out / 'translate.py'} translates standard input"
+    print(f"{out}: for {to}, {quantization or 'float32'}; " + usage)
 
 
 def import_model(source: Data, *, out: Out, src: str | None = None, tgt: str | None = None) -> None:
@@ -583,7 +591,8 @@ def import_model(source: Data, *, out: Out, src: str | None = None, tgt: str | N
     from translator.marian import import_marian
 
     translator = import_marian(source, out, src, tgt)
-    size, (src, tgt) = sum(p.numel() for p in translator.model.parameters()), translator.languages
+    size = sum(p.numel() for p in translator.model.parameters())
+    src, tgt = translator.languages
     print(f"{out}: {src} to {tgt}, {size:,} parameters, {len(translator.tokenizer):,} tokens")
 
 
@@ -615,8 +624,10 @@ def judge(
         if sys.flags.optimize > 1:
             raise Refused("Python's -OO takes away the text that --new writes: leave it out")
         write_text(file, stubs())
-        how = f"judge it with: judge {file}; --watch does it at each saving"
-        print(f"{file}: {len(practice.GATES)} gates; {how}")
+        print(
+            f"{file}: {len(practice.GATES)} gates; "
+            f"judge it with: judge {file}; --watch does it at each saving"
+        )
         return 0
     if not file.is_file():
         raise Refused(f"{file} isn't a file; judge --new {file} writes an empty one")
@@ -641,10 +652,10 @@ def judge(
             lines.append(line)
             print(line, flush=True)
 
-        right = practice.judge(file, gate, split, say)
+        passed = practice.judge(file, gate, split, say)
         if report:
             write_text(report, "\n".join(lines) + "\n")
-        return right
+        return passed
 
     if watch:
         practice.watch(file, once)
@@ -681,8 +692,8 @@ def captions(*, out: Out) -> None:
                 (out / f"{split}.{language}").write_text("\n".join(side) + "\n", encoding="utf-8")
 
 
-def explained(error: Exception, given: list[str]) -> str:
-    """What an error says, in one line; `given` are the arguments of the command line."""
+def explained(error: Exception, arguments: list[str]) -> str:
+    """What an error says, in one line; `arguments` are those of the command line."""
     text = " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
         return f"{error.filename}: {error.strerror}"
@@ -693,12 +704,12 @@ def explained(error: Exception, given: list[str]) -> str:
     if isinstance(error, cyclopts.UnknownCommandError):
         return f"{text}; --help lists them"
     if isinstance(error, cyclopts.UnknownOptionError):
-        if other := OTHER_NAMES.get(error.token.keyword):
-            return f"Unknown option: {error.token.keyword}. Did you mean {other}?"
-        if given[:1] in (["translate"], ["explain"]):
+        if our_name := OTHER_NAMES.get(error.token.keyword):
+            return f"Unknown option: {error.token.keyword}. Did you mean {our_name}?"
+        if arguments[:1] in (["translate"], ["explain"]):
             return f"{text} A sentence that begins with a dash comes last, after --"
     if missing := re.fullmatch(r'Command "\w+" parameter (\S+) requires an argument\.', text):
-        return f"{missing[1]} {'needs a value' if missing[1] in given else 'is missing'}"
+        return f"{missing[1]} {'needs a value' if missing[1] in arguments else 'is missing'}"
     return text
 
 
@@ -731,8 +742,12 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
 
     `name` is the program's in the help, by default that of its script.
     """
-    about = {"version": version, "help_format": "markdown", "suppress_keyboard_interrupt": False}
-    app = cyclopts.App(name, help="Train, use and look into a Transformer.", **about)
+    app_options = {
+        "version": version,
+        "help_format": "markdown",
+        "suppress_keyboard_interrupt": False,
+    }
+    app = cyclopts.App(name, help="Train, use and look into a Transformer.", **app_options)
     commands = plan, train, translate, evaluate, average, explain, export, captions, judge, doctor
     for command in commands:
         app.command(command)

@@ -184,13 +184,13 @@ def options() -> type:
     from docstring_parser import parse_from_object
 
     help = {param.arg_name: param.description for param in parse_from_object(Settings).params}
-    found = {}
+    hints = {}
     for name, hint in get_type_hints(Settings, include_extras=True).items():
         values = [f"{getattr(preset, name)}" for preset in PRESETS.values()]
         values = ["growing" if value == "None" else value for value in values]
-        shown = ", ".join(values[:1] if len(set(values)) == 1 else values)
-        found[name] = Annotated[hint, Parameter(help=f"{help[name]} ({shown})")]
-    return TypedDict("Changes", found, total=False)
+        presets = ", ".join(values[:1] if len(set(values)) == 1 else values)
+        hints[name] = Annotated[hint, Parameter(help=f"{help[name]} ({presets})")]
+    return TypedDict("Changes", hints, total=False)
 
 
 def growing_dropout(passes: float) -> float:
