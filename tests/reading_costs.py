@@ -15,7 +15,44 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = "translator", "practice", "blog", "benchmarks", "recipes", "tests"
 VAGUE = set(
-    ["found", "known", "about", "one", "part", "what", "own", "kept", "both", "asked", "wrong", "some", "other", "others", "all", "whole", "right", "told", "said", "given", "made", "done", "left", "rest", "more", "most", "how", "many", "here", "there", "same", "each", "thing", "things", "stuff", "shown"]
+    [
+        "found",
+        "known",
+        "about",
+        "one",
+        "part",
+        "what",
+        "own",
+        "kept",
+        "both",
+        "asked",
+        "wrong",
+        "some",
+        "other",
+        "others",
+        "all",
+        "whole",
+        "right",
+        "told",
+        "said",
+        "given",
+        "made",
+        "done",
+        "left",
+        "rest",
+        "more",
+        "most",
+        "how",
+        "many",
+        "here",
+        "there",
+        "same",
+        "each",
+        "thing",
+        "things",
+        "stuff",
+        "shown",
+    ]
 )
 SAYS = {"warn", "print", "tell", "note", "say", "refusing", "within_memory", "Refused"}
 NO_CODE = {
@@ -33,6 +70,11 @@ READ = ("translator",)  # the rooms that keep to LIMITS
 def is_text(node: ast.AST) -> bool:
     """Whether an expression is a string, or a formatted one."""
     return isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), str)
+
+
+def has_docstring(node: ast.FunctionDef) -> bool:
+    """Whether a function begins with text, which is no code (of a command, it is the help)."""
+    return len(node.body) > 1 and isinstance(node.body[0], ast.Expr) and is_text(node.body[0].value)
 
 
 def is_packed(node: ast.AST) -> bool:
@@ -98,7 +140,7 @@ def costs(paths: list[Path]) -> tuple[dict[str, float], list[str]]:
                 count["choices"] += 1
                 places.append(f"{where} a loop over a choice")
             if isinstance(node, ast.FunctionDef):
-                size = node.end_lineno - node.lineno + 1
+                size = node.end_lineno - node.body[has_docstring(node)].lineno + 1
                 count["longest"] = max(count["longest"], size)
                 if size > LIMITS["longest function"]:
                     places.append(f"{where} {node.name} has {size} lines")

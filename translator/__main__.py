@@ -312,24 +312,15 @@ def translate(
             from, and placeholders and letters that were lost
         n_best: with --json, so many translations of each line, the best first; at most --beam
     """
-    if sentence and input:
-        raise Refused("give sentences or --input, not both")
     input = None if input == Path("-") else input
-    if input and output and output.exists() and output.samefile(input):
-        raise Refused(f"--input and --output are one file, {input}")
-    for text in sentence:
-        if os.path.isfile(text):
-            warn(
-                f"{text} is translated as a sentence; "
-                f"--input {text} translates the lines of that file"
-            )
+    check_translate(sentence, input, output)
     if n_best > 1 and not as_json:
         raise Refused("--n-best needs --json; without it there is one line for each sentence")
     if as_json and (engine == "ctranslate2" or type_):
         raise Refused("--json is PyTorch's work; leave --engine and --type out")
     engine = "pytorch" if as_json else engine
     search = open_search(model_folder(model), beam, alpha, device, engine, type_, n_best)
-    first = 1
+    first = 1  # the number of a chunk's first line
     empty = []
     with ExitStack() as files:
         if sentence:
@@ -346,8 +337,7 @@ def translate(
 
                 results = judged(search, chunk, warn, first)
             else:
-                texts = search.translate(chunk, warn, first)
-                results = [{"translation": text} for text in texts]
+                results = [{"translation": t} for t in search.translate(chunk, warn, first)]
             empty += add_losses(search.pieces, chunk, results, warn, first)
             translations = [
                 json.dumps(result, ensure_ascii=False) if as_json else result["translation"]
@@ -361,6 +351,20 @@ def translate(
             f"not translated: {len(empty)} of {first - 1} lines (line {some_of(empty)}); "
             "their places are empty"
         )
+
+
+def check_translate(sentence: tuple[str, ...], input: Path | None, output: Path | None) -> None:
+    """Refused if a user can't mean what is to be translated; a note if he may mean a file."""
+    if sentence and input:
+        raise Refused("give sentences or --input, not both")
+    if input and output and output.exists() and output.samefile(input):
+        raise Refused(f"--input and --output are one file, {input}")
+    for text in sentence:
+        if os.path.isfile(text):
+            warn(
+                f"{text} is translated as a sentence; "
+                f"--input {text} translates the lines of that file"
+            )
 
 
 def arriving_lines(stream: Any) -> Iterator[list[str]]:
@@ -614,20 +618,9 @@ def judge(
         report: a file for what was said, without any code
     """
     from practice import judge as practice  # it reads a model when asked, and nobody else does
-    from practice.gates import stubs
 
     if new:
-        if file.exists():
-            raise Refused(f"{file} is there already, and stays as it is")
-        if file.suffix != ".py":
-            raise Refused(f"{file}: --new writes Python, so give it a name that ends in .py")
-        if sys.flags.optimize > 1:
-            raise Refused("Python's -OO takes away the text that --new writes: leave it out")
-        write_text(file, stubs())
-        print(
-            f"{file}: {len(practice.GATES)} gates; "
-            f"judge it with: judge {file}; --watch does it at each saving"
-        )
+        write_stubs(file)
         return 0
     if not file.is_file():
         raise Refused(f"{file} isn't a file; judge --new {file} writes an empty one")
@@ -660,6 +653,24 @@ def judge(
     if watch:
         practice.watch(file, once)
     return 0 if once() else 1
+
+
+def write_stubs(file: Path) -> None:
+    """Write a file with an empty function for each gate; Refused where it can't be one."""
+    from practice import judge as practice
+    from practice.gates import stubs
+
+    if file.exists():
+        raise Refused(f"{file} is there already, and stays as it is")
+    if file.suffix != ".py":
+        raise Refused(f"{file}: --new writes Python, so give it a name that ends in .py")
+    if sys.flags.optimize > 1:
+        raise Refused("Python's -OO takes away the text that --new writes: leave it out")
+    write_text(file, stubs())
+    print(
+        f"{file}: {len(practice.GATES)} gates; "
+        f"judge it with: judge {file}; --watch does it at each saving"
+    )
 
 
 def doctor(

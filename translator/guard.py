@@ -50,20 +50,7 @@ def doubts(trainer: ParallelTrainer) -> Iterator[str]:
             norms.append(norm.item())
         deaf = sum(grad is None or not grad.any() for grad in grads)
         trainer.model.zero_grad()
-    nats = {name: f"by {value:.2g} nats" for name, value in moved.items()}
-    if not moved["neighbours"] < LEAK:  # then the other wires say nothing
-        yield (
-            "the predictions for a pair depend on its neighbours in the batch, "
-            f"{nats['neighbours']}"
-        )
-    elif not moved["future"] < LEAK:
-        yield f"this model sees the future: a later word moves a prediction {nats['future']}"
-    elif not moved["padding"] < LEAK:
-        yield f"padding moves this model's predictions, {nats['padding']}: a mask is missing"
-    elif not moved["source"] > DEAF:
-        yield "another source moves no prediction: the decoder doesn't see it"
-    elif not moved["past"] > DEAF:
-        yield "an earlier word moves no prediction: the decoder doesn't see what it wrote"
+    yield from wire_doubts(moved)
     if not abs(loss - loss_by_logits) < 1e-3 * max(loss_by_logits, 1.0):
         yield (
             f"the loss is {loss:.4g}, but {loss_by_logits:.4g} by the logits, "
@@ -76,6 +63,24 @@ def doubts(trainer: ParallelTrainer) -> Iterator[str]:
         )
     if deaf:
         yield f"{deaf} of {len(grads)} matrices and vectors get no gradient"
+
+
+def wire_doubts(moved: dict[str, float]) -> Iterator[str]:
+    """The first wire that moves predictions too much or too little; others then say little."""
+    nats = {name: f"by {value:.2g} nats" for name, value in moved.items()}
+    if not moved["neighbours"] < LEAK:
+        yield (
+            "the predictions for a pair depend on its neighbours in the batch, "
+            f"{nats['neighbours']}"
+        )
+    elif not moved["future"] < LEAK:
+        yield f"this model sees the future: a later word moves a prediction {nats['future']}"
+    elif not moved["padding"] < LEAK:
+        yield f"padding moves this model's predictions, {nats['padding']}: a mask is missing"
+    elif not moved["source"] > DEAF:
+        yield "another source moves no prediction: the decoder doesn't see it"
+    elif not moved["past"] > DEAF:
+        yield "an earlier word moves no prediction: the decoder doesn't see what it wrote"
 
 
 def check_device(model: nn.Module, device: torch.device, eps: float) -> None:

@@ -117,8 +117,7 @@ def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
         d_model, start, pad = (int(config[name]) for name in names)
     if heads[0] != heads[1] or widths[0] != widths[1] or start != pad:
         raise Refused(
-            f"{path}: encoder and decoder of different widths, "
-            "or a start token that is not the padding"
+            f"{path}: encoder and decoder of different widths, or a start token that is not the padding"
         )
     for name, token in (("pad_token_id", "<pad>"), ("eos_token_id", "</s>")):
         if token not in ids or config.get(name, ids[token]) != ids[token]:
@@ -235,6 +234,17 @@ def ordered(ids: dict[str, int]) -> tuple[list[str], list[int]]:
     return tokens, rows
 
 
+def check_copies(path: Path, arrays: dict[str, Tensor]) -> None:
+    """Raise Refused if an array that the hub's files may repeat is another than the first."""
+    table = arrays.get("model.shared.weight")
+    for copy in sorted(name for name in arrays if re.search("embed_tokens|lm_head", name)):
+        same_size = table is not None and len(arrays[copy]) == len(table)
+        if same_size and not torch.equal(arrays[copy], table):
+            raise Refused(
+                f"{path}: {copy} differs from model.shared.weight, of which it should be a copy"
+            )
+
+
 def filled(source: Arrays, rows: list[int]) -> nn.Module:
     """The model with these arrays; `rows` says which of their rows is each of our tokens.
 
@@ -247,15 +257,10 @@ def filled(source: Arrays, rows: list[int]) -> nn.Module:
     embeddings = [f"{side}_embed.embeddings.table.weight" for side in ("src", "tgt")]
     ours = *embeddings, "generator.proj.weight", "generator.proj.bias"
     theirs = dict(zip(ours, source.matrices, strict=True))
-    table = arrays.get("model.shared.weight")  # of which the hub's files may have copies
-    copies = sorted(name for name in arrays if re.search("embed_tokens|lm_head", name))
-    for copy in copies:
-        same_size = table is not None and len(arrays[copy]) == len(table)
-        if same_size and not torch.equal(arrays[copy], table):
-            raise Refused(
-                f"{path}: {copy} differs from model.shared.weight, of which it should be a copy"
-            )
-    # positions are computed here; the rest of these are copies, or notes about the model
+    check_copies(path, arrays)
+    # Each parameter of ours takes one array of theirs, in its own shape and order of rows; what no
+    # parameter has taken in the end belongs to a model that is built otherwise, and is refused.
+    # Positions are computed here; the rest of these are copies, or notes about the model
     ignored = "special:|embed_positions|embed_tokens|lm_head|^config|Wpos"
     unread = {name for name in arrays if not re.search(ignored, name)}
     weights = {}
@@ -393,7 +398,7 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
     pieces = sorted(folder.glob("[!.]*.spm"), key=lambda p: (len(p.name), p))  # copies come last
     only = pieces[0] if len(pieces) == 1 else None
     patterns = "source|src", "target|trg|tgt"
-    named = ([path for path in pieces if re.search(each, path.stem)] for each in patterns)
+    named = ([path for path in pieces if re.search(pattern, path.stem)] for pattern in patterns)
     sides = [paths[0] if paths else only for paths in named]
     if None in sides:
         raise FileNotFoundError(f"{folder}: neither source.spm and target.spm nor a single .spm")

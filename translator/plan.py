@@ -158,7 +158,7 @@ def strange(texts: Texts, alphabet: set[str]) -> list[int]:
 
 # --- Whether the lines belong together ---
 OFFSETS = 0, -1, 1, -2, 2, -3, 3, -4, 4, -5, 5  # by how many lines one side may have slipped
-FAR = 17, 29, 41, 53  # at such a distance, lines match by chance only
+FAR_OFFSETS = 17, 29, 41, 53  # in lines; at such a distance, lines match by chance only
 SLIP = 15.0  # nats of evidence that a change of the offset takes
 FEWEST_LINES = 20  # that show an offset
 SURE = 4  # standard errors by which the best offset has to be better than chance
@@ -170,7 +170,7 @@ def evidence(pairs: Texts) -> np.ndarray | None:
     """How much speaks for the target line at each of OFFSETS being the translation, in nats.
 
     (offsets, lines); 0 says nothing. Lines that belong together have lengths that match, and share
-    rare words, numbers and signs; how often others do shows at FAR offsets. None if no offset is
+    rare words, numbers and signs; how often others do shows at FAR_OFFSETS. None if no offset is
     better than those.
     """
     count = len(pairs)
@@ -195,7 +195,7 @@ def evidence(pairs: Texts) -> np.ndarray | None:
         return float(finite.mean()) if finite.size else 0.0
 
     apart, shares = map(np.array, zip(*map(compare, OFFSETS), strict=True))
-    others_apart, others_share = map(np.array, zip(*map(compare, FAR), strict=True))
+    others_apart, others_share = map(np.array, zip(*map(compare, FAR_OFFSETS), strict=True))
     by_chance = max(mean(others_apart), 0.01)
     best = max(min(*map(mean, apart), by_chance), 0.01)
     share_by_chance = min(max(mean(others_share), 1 / count), 0.9)
@@ -297,23 +297,27 @@ def rehearse(
         tokens += sum(len(pair.tgt) - 1 for pair in batch)
         updates += 1
     seconds_trained = time.monotonic() - trained_from
-    memory = 0.0
-    with suppress(ImportError):  # Windows does not tell
-        import resource
-
-        unit = 2**30 if sys.platform == "darwin" else 2**20
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
     return {
         "tokens_per_second": round(tokens / seconds_trained),
         "tokens_per_pair": sum(len(p.tgt) - 1 for p in pairs) / len(pairs),
         "longest": max(max(map(len, pair)) for pair in pairs),
         "seconds_per_update": seconds_trained / updates,
-        "gigabytes": round(memory, 1),
+        "gigabytes": round(most_memory(), 1),
         "vocabulary": len(tokenizer),
         "layers": settings.N,
         "width": settings.d_model,
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
     }
+
+
+def most_memory() -> float:
+    """The most gigabytes of main memory that this process has had; 0 on Windows."""
+    with suppress(ImportError):
+        import resource
+
+        unit = 2**30 if sys.platform == "darwin" else 2**20
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    return 0.0
 
 
 # --- What to expect ---

@@ -269,11 +269,8 @@ class RunFolder:
 
     def check_longest(self, longest: LongestPair, settings: Settings) -> None:
         """Raise Refused, and remove the tokens, if the longest sentence fits into no batch."""
-        option = "--tokens-per-batch is"
-        limit = settings.tokens_per_batch
-        if settings.positions == "learned" and limit > LEARNED_POSITIONS:
-            option = "--positions learned has"
-            limit = LEARNED_POSITIONS
+        learned = settings.positions == "learned" and settings.tokens_per_batch > LEARNED_POSITIONS
+        limit = LEARNED_POSITIONS if learned else settings.tokens_per_batch
         if longest.tokens <= limit:
             return
         for name in (*TOKENS, BEGUN):
@@ -282,7 +279,8 @@ class RunFolder:
             (self.path / "tokens").rmdir()
         place = self.corpus.place(longest.split, longest.row)
         raise Refused(
-            f"{option} {limit}, but the longest sentence has {longest.tokens} tokens{place}; "
+            f"{'--positions learned has' if learned else '--tokens-per-batch is'} {limit}, "
+            f"but the longest sentence has {longest.tokens} tokens{place}; "
             f"--longest {limit} leaves such pairs out"
         )
 
@@ -304,8 +302,8 @@ class RunFolder:
         self.write_tokens(read_tokenizer(self.path / "tokenizer.json"))
         if files.changed_files(self.path, TOKENS):
             raise Refused(
-                f"{self.path}: its tokens are lost, and the text of {self.corpus.data} has changed; "
-                "give another --run"
+                f"{self.path}: its tokens are lost, and the text of {self.corpus.data} "
+                "has changed; give another --run"
             )
 
     def remove_stateless(self) -> None:

@@ -166,7 +166,7 @@ class Training:
 
     # --- A checkpoint ---
     def checkpoint(self) -> None:
-        """Measure validation loss and BLEU, log them, save the run; keep the model if it is best."""
+        """Measure validation loss and BLEU, log them, save the run, and the model if it is best."""
         run, trainer, progress = self.run, self.trainer, self.progress
         with within_memory(
             f"out of memory in the validation after update {trainer.step}; {OUT_OF_MEMORY_ADVICE}"
