@@ -19,6 +19,7 @@ EDITION := $(addsuffix /,$(filter $(LANG),$(LANGUAGES)))
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY := $(VENV)/ready
 KATEX := blog/node_modules/ready
 .DEFAULT_GOAL := help
@@ -28,14 +29,16 @@ html notebook quick test: export ANNOTATED_DEVICE := cpu
 test: export ANNOTATED_TESTS := all
 # two files are tested at a time, each with one thread
 quick test soak: export OMP_NUM_THREADS := 1
-.PHONY: help setup html notebook page pdf lab quick test soak check format address train bench clean
+.PHONY: help setup html notebook page pdf lab quick test soak check format address lock train bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): requirements.txt requirements-dev.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.txt -r requirements-dev.txt
+# LOCKED=1 installs what the lock names, each file checked by its hash: on Linux a PyTorch with CUDA
+DECLARED = $(if $(LOCKED),--require-hashes -r .ci/requirements.lock,-r requirements.txt --group dev)
+$(READY): requirements.txt pyproject.toml
+	$(PYTHON) -m venv --upgrade-deps $(VENV)
+	$(INSTALL) --no-compile $(DECLARED)
 	@touch $@
 
 $(KATEX): $(READY) blog/package.json blog/package-lock.json
@@ -60,7 +63,7 @@ pdf: page ## print both documents as papers, build/the_annotated_transformer.pdf
 	for name in $(DOC) since_2017 one_screen; do $(BIN)/python blog/pdf.py build/$(EDITION)$$name.html build/$(EDITION)$$name.pdf || exit 1; done
 
 lab: $(READY) ## open the document in JupyterLab, which is installed into .venv first
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt
+	$(INSTALL) --group lab
 	$(BIN)/jupyter lab $(DOC).ipynb
 
 quick: $(READY) ## test within a minute: Parts 1 and 2 by oracles, their examples, a training, a translation, the style
@@ -73,33 +76,40 @@ LOST := --reruns 1 --only-rerun '^(Error|TimeoutError): (Page|Locator|Frame|Brow
 test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and report all
 	@status=0; $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(LOST) || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status
 
-soak: $(READY) $(KATEX) ## try for hours what may go wrong with a run, run the recipes, open the notebook in JupyterLab, in Chromium, and the pages in Firefox
+soak: $(READY) $(KATEX) ## try for hours what may go wrong with a run, run the recipes, open the notebook in JupyterLab, in Chromium, and the pages in Firefox and WebKit
 	@command -v chromium >/dev/null || { echo "make soak needs Chromium"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-lab.txt -r requirements-soak.txt
-	ANNOTATED_SOAK=1 $(BIN)/python -m pytest --durations=0 tests/test_jupyterlab.py tests/test_firefox.py tests/test_recipes.py tests/benchmarks/test_miniature.py tests/document/test_document.py \
+	$(INSTALL) --group soak
+	ANNOTATED_SOAK=1 $(BIN)/python -m pytest --durations=0 tests/test_jupyterlab.py tests/test_browsers.py tests/test_recipes.py tests/benchmarks/test_miniature.py tests/document/test_document.py \
 		$(addprefix tests/translator/test_,interruptions.py distributed.py fuzz.py endurance.py explorer.py marian.py)
 
 PRETTIER := node blog/node_modules/prettier/bin/prettier.cjs --log-level warn
-SCRIPTS := blog/*.js blog/template/*.js translator/explorer_page/*.js
+SCRIPTS := blog/*.js blog/scripts
 
-check: $(READY) $(KATEX) ## check the style and that notebook and script are twins
-	@status=0; for check in "ruff check ." "ruff format --check ." "$(PRETTIER) --check $(SCRIPTS)" "python blog/notebook.py check"; do \
+check: $(READY) $(KATEX) ## check the style, the types, that notebook and script are twins, and quoted numbers
+	@status=0; for check in "ruff check ." "ruff format --check ." "pyrefly check" "$(PRETTIER) --check $(SCRIPTS)" "python blog/notebook.py check" "python blog/quotes.py"; do \
 		echo "$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
-format: $(READY) $(KATEX) ## format the code
+format: $(READY) $(KATEX) ## format the code, and put the script of the explorer's page together
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/$(PRETTIER) --write $(SCRIPTS)
+	$(BIN)/node blog/bundle.js explain translator/explorer_page/explain.js
 
 address: $(READY) ## write the public address, URL=https://github.com/OWNER/NAME, into notebooks, README, pyproject and CITATION
 	$(BIN)/python blog/address.py $(URL)
 
+lock: $(READY) ## pin, with hashes, everything that the environment installs, for all systems and Pythons
+	$(INSTALL) uv
+	$(BIN)/uv pip compile --quiet requirements.txt --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --no-header | perl -0pe 's/ \\\n */ /g' > .ci/requirements.lock
+
 train: $(READY) ## train the tiny model on Multi30k for 30 minutes in runs/tiny
 	$(BIN)/python $(DOC).py train --data multi30k --preset tiny --run runs/tiny --minutes 30
 
-$(BENCH)/ready: requirements.txt requirements-bench.txt
-	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-bench.txt
+$(BENCH)/ready: BIN := $(BENCH)/bin
+$(BENCH)/ready: requirements.txt pyproject.toml
+	$(PYTHON) -m venv --upgrade-deps $(BENCH)
+	$(INSTALL) -r requirements.txt --group bench
 	@touch $@
 
 bench: $(BENCH)/ready train ## measure speed beside other libraries

@@ -21,7 +21,7 @@
 # > "Part 2", it means a part of that document, and so does "the first document"; its [names and
 # > shapes](the_annotated_transformer.ipynb#Names-and-shapes) hold here as well.
 # >
-# > At our size and with greedy decoding, rotary positions gain 2.6 ± 0.6 BLEU over the seeds in [short
+# > At our size and with greedy decoding, rotary positions gain 2.6 ± 0.6<!--rotary greedy ±--> BLEU over the seeds in [short
 # > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) (1,014 sentences, three seeds), and about one in [long
 # > ones](lab_notebook.ipynb#Rotary-positions-in-a-long-run) (± 1 if you also allow for the choice of test sentences).
 # > Most of these changes are meant for larger models.
@@ -98,6 +98,7 @@ from the_annotated_transformer import (
     Generator,
     MultiHeadedAttention,
     Pair,
+    Part,
     PositionalEncoding,
     PositionwiseFeedForward,
     Tokenizer,
@@ -115,7 +116,6 @@ from the_annotated_transformer import (
     fit,
     greedy_decode_naive,
     in_notebook,
-    initialise,
     layer_norm,
     live_run,
     load_split,
@@ -163,10 +163,10 @@ if __name__ == "__main__" and not in_notebook(__name__):
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** With the rate that was chosen for it, Muon is 10.5 BLEU ahead of the paper's parts. For Adam that rate is too
-# > high too soon: it loses 6.9. (There may be better ones for Adam; we didn't look.) Rotary positions add 2.0. Dropout
-# > takes 2.3 away, probably because a model that has seen each caption once or twice hasn't learned any by heart yet.
-# > The second row is a single run; the others are means of three, which differ by up to 3.8 BLEU.
+# > **2.** With the rate that was chosen for it, Muon is 10.5<!--Muon's gain--> BLEU ahead of the paper's parts. For Adam that rate is too
+# > high too soon: it loses 6.9<!--a falling rate's loss-->. (There may be better ones for Adam; we didn't look.) Rotary positions add 2.0<!--rotary positions' gain-->. Dropout
+# > takes 2.3<!--dropout's loss--> away, probably because a model that has seen each caption once or twice hasn't learned any by heart yet.
+# > The second row is a single run; the others are means of three, which differ by up to 3.8<!--seeds of a million tokens--> BLEU.
 # >
 # > </details>
 
@@ -308,8 +308,8 @@ def example_rms_norm() -> None:
 # > it adds. A gate separates the two: one projection says whether, the other how much and with which sign. And a
 # > gated unit multiplies two projections, whereas a single ReLU neuron can't form a product of two linear functions.
 # > Shazeer (2020) found gating better in experiments, but offered no explanation. In our [short
-# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) at the size of `tiny` it's 1.2 BLEU worse (± 0.5 over
-# > the seeds, and ± 1.1 if you also allow for the choice of test sentences), at a rate that was tuned for the plain
+# > runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) at the size of `tiny` it's 1.2<!--gated--> BLEU worse (± 0.5<!--reach--> over
+# > the seeds, and ± 1.1<!--reach with sentences--> if you also allow for the choice of test sentences), at a rate that was tuned for the plain
 # > network.
 
 
@@ -410,8 +410,7 @@ def example_grouped() -> None:
 # %% [markdown]
 # ## All of them in one model
 #
-# > The function `modern` replaces one or more kinds of parts in a model with those above, and draws fresh weights. It
-# > needs two small classes first.
+# > `make_model` takes other parts as arguments. Those above need two small classes more to go together.
 
 
 # %%
@@ -419,7 +418,7 @@ def example_grouped() -> None:
 class NoPositions(nn.Module):
     """Dropout alone, below a stack whose attention knows the positions."""
 
-    def __init__(self, dropout: float):
+    def __init__(self, d_model: int, dropout: float):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
 
@@ -434,35 +433,32 @@ class RotaryGroupedAttention(RotaryAttention, GroupedQueryAttention):
 
 
 # %% [markdown]
-# > Now the function itself. It walks through all the modules, so it works for the encoder and the decoder alike.
+# > `modern` gives the arguments. Queries and keys are rotated in self-attention alone.
 
 
 # %%
-# @title A model with other parts
-def modern(model: Transformer, *what: str, h_kv: int = 2) -> Transformer:
-    """The model with other parts in all layers, and with fresh matrices.
+# @title The arguments of `make_model` for other parts
+LATER = {
+    "rotary": {
+        "attention": RotaryAttention,
+        "cross_attention": AdjustableAttention,
+        "positions": NoPositions,
+    },
+    "rms_norm": {"norm_layer": functools.partial(nn.RMSNorm, eps=1e-5)},
+    "gated": {"feed_forward": GatedFeedForward},
+    "grouped": {"attention": GroupedQueryAttention},
+}
 
-    The parts are `rotary`, `rms_norm`, `gated` or `grouped`, or several of these.
-    """
-    names = ("d_model", "d_ff", "h", "dropout", "tie", "inner_dropout", "d_k")
-    d_model, d_ff, h, dropout, tie, inner_dropout, d_k = (model.settings[name] for name in names)
-    rotary, grouped = "rotary" in what, "grouped" in what
-    cross = functools.partial(GroupedQueryAttention, h_kv=h_kv) if grouped else AdjustableAttention
-    own = functools.partial(RotaryGroupedAttention, h_kv=h_kv) if grouped else RotaryAttention
-    for module in list(model.modules()):
-        for name, part in list(module.named_children()):
-            if isinstance(part, MultiHeadedAttention) and (rotary or grouped):
-                kind = own if rotary and name == "self_attn" else cross
-                setattr(module, name, kind(h, d_model, inner_dropout, d_k))
-            elif name == "positions" and rotary:
-                module.positions = NoPositions(dropout)
-            elif isinstance(part, nn.LayerNorm) and "rms_norm" in what:
-                setattr(module, name, nn.RMSNorm(d_model, eps=part.eps))
-            elif isinstance(part, PositionwiseFeedForward) and "gated" in what:
-                module.feed_forward = GatedFeedForward(d_model, d_ff, inner_dropout)
-    initialise(model, tie)
-    model.settings = model.settings | {"modern": sorted(what)}
-    return model
+
+def modern(*names: str) -> dict[str, Part]:
+    """Arguments of `make_model` for `rotary`, `rms_norm`, `gated`, `grouped`, or several of them."""
+    parts = {}
+    for name in names:
+        parts |= LATER[name]
+    if {"rotary", "grouped"} <= {*names}:
+        parts["attention"] = RotaryGroupedAttention
+        parts["cross_attention"] = GroupedQueryAttention
+    return parts
 
 
 # %%
@@ -475,7 +471,7 @@ def example_modern() -> Any:
     src, tgt, rows = torch.randint(4, 50, (2, 6)), torch.randint(4, 50, (2, 5)), []
     src[1, 4:] = PAD
     for what in [(), *((part,) for part in parts), parts]:
-        model = modern(LIVE.make_model(50), *what).eval()
+        model = LIVE.make_model(50, **modern(*what)).eval()
         decoder = CachedDecoder(model, src, source_mask(src))
         steps = torch.stack([decoder.step(tokens) for tokens in tgt.T], dim=1)  # (B, T, vocab)
         at_once = model(src, tgt, source_mask(src), target_mask(tgt))
@@ -550,38 +546,27 @@ class SplitPositions(nn.Module):
 
 
 # %% [markdown]
-# > `marian` puts them into a model of ours, just as `modern` did.
+# > `make_marian` makes a model of them.
 
 
 # %%
 # @title A model with Marian's parts
-def marian(
-    model: Transformer, depths: tuple[int, int],
-    swish: bool = True, closed: bool = False, eps: float = 1e-5,
+def make_marian(
+    vocab: int, d_model: int, *sizes: Any, depths: tuple[int, int],
+    swish: bool = True, closed: bool = False, eps: float = 1e-5, **settings: Any,
 ) -> Transformer:  # fmt: skip
-    """The model with Marian's parts, fresh, and with so many layers in encoder and decoder.
+    """A fresh model with Marian's parts, and with so many layers in encoder and decoder.
 
-    With `closed`, the waves are as in Marian's files.
+    With `closed`, the waves are as in Marian's files. The other arguments are `make_model`'s.
     """
-    settings = model.settings
-    d_model, d_ff, h, dropout, inner_dropout = (
-        settings[name] for name in ("d_model", "d_ff", "h", "dropout", "inner_dropout")
-    )
+    parts = {"attention": BiasedAttention, "norm_layer": functools.partial(nn.LayerNorm, eps=eps)}
+    parts["positions"] = functools.partial(SplitPositions, last=d_model // 2 - closed)
+    if swish:
+        parts["feed_forward"] = SwishFeedForward
+    model = make_model(vocab, vocab, max(depths), d_model, *sizes, **settings | parts)
     model.encoder.layers = model.encoder.layers[: depths[0]]
     model.decoder.layers = model.decoder.layers[: depths[1]]
-    for module in list(model.modules()):
-        for name, part in list(module.named_children()):
-            if isinstance(part, MultiHeadedAttention):
-                setattr(module, name, BiasedAttention(h, d_model, inner_dropout))
-            elif isinstance(part, PositionwiseFeedForward) and swish:
-                module.feed_forward = SwishFeedForward(d_model, d_ff, inner_dropout)
-            elif name == "positions":
-                module.positions = SplitPositions(d_model, dropout, d_model // 2 - closed)
-            elif isinstance(part, nn.LayerNorm):
-                part.eps = eps
-    model.generator.proj = nn.Linear(d_model, model.generator.proj.out_features)  # with a bias
-    initialise(model, settings["tie"])
-    model.settings = settings | {"modern": ["marian"]}
+    model.generator.proj.bias = nn.Parameter(torch.zeros(vocab))
     return model
 
 
@@ -658,8 +643,8 @@ def example_marian() -> None:
     """Random arrays under the hub's names, loaded by name. Marian's parts are checked against the
     paper's, and decoding step by step against all positions at once."""
     torch.manual_seed(0)
-    models = (make_model(40, 40, 3, 16, 32, 4, 0.0, tie="all") for _ in range(2))
-    there, here = (marian(model, (3, 2)).eval() for model in models)
+    arguments = {"depths": (3, 2), "tie": "all"}
+    there, here = (make_marian(40, 16, 32, 4, 0.0, **arguments).eval() for _ in range(2))
     arrays = {their_name(name): p for name, p in there.named_parameters() if ".layers." in name}
     shared, bias = there.generator.proj.weight, there.generator.proj.bias
     arrays |= {"model.shared.weight": shared, "final_logits_bias": bias}
@@ -703,7 +688,8 @@ def example_marian() -> None:
 # > 1.075$. All four scores at once give the same: $e^{-3} + e^{-5} + 1 + e^{-4}$. In general, for a tile with scores
 # > $s_j$ and values $v_j$:
 # >
-# > $$\ell' = e^{m - m'} \ell + \sum_j e^{s_j - m'}, \qquad o' = e^{m - m'} o + \sum_j e^{s_j - m'} v_j, \qquad \mathrm{output} = o / \ell$$
+# > $$\ell' = e^{m - m'} \ell + \sum_j e^{s_j - m'}, \qquad o' = e^{m - m'} o + \sum_j e^{s_j - m'} v_j$$
+# > $$\mathrm{output} = o / \ell$$
 
 
 # %%
@@ -1138,7 +1124,7 @@ def example_fast_dropout() -> None:
 # > once stays in the cache.
 # >
 # > In our [short runs](lab_notebook.ipynb#The-paper's-Table-3-in-miniature), greedily decoded, a decoder of five
-# > layers is 0.5 BLEU behind an encoder and decoder of four each, and 1.7 behind if both have rotary positions;
+# > layers is 0.5<!--decoder_only greedy--> BLEU behind an encoder and decoder of four each, and 1.7<!--decoder_only beside rotary--> behind if both have rotary positions;
 # > among so many comparisons, either may be chance. It computes about as much for each token, with almost a third fewer parameters.
 # >
 # > The model is a `Transformer` whose `encode` does nothing, so the trainer, the loss and the naive decoder of Part 2
@@ -1172,13 +1158,13 @@ class DecoderOnly(Transformer):
 
 # %%
 # @title A new decoder-only model
-def make_decoder_only(vocab: int, config: Config, N: int) -> DecoderOnly:
+def make_decoder_only(vocab: int, config: Config, N: int, **parts: Part) -> DecoderOnly:
     """A fresh decoder-only model: N layers, `config`'s other sizes, and one embedding matrix."""
     sizes = (N, config.d_model, config.d_ff, config.h, config.dropout)
-    parts = make_model(vocab, vocab, *sizes, norm=config.norm, tie="all")
-    embed = parts.tgt_embed
-    model = DecoderOnly(nn.Identity(), parts.encoder, embed, embed, parts.generator)
-    model.settings = parts.settings
+    pair = make_model(vocab, vocab, *sizes, norm=config.norm, tie="all", **parts)
+    embed = pair.tgt_embed
+    model = DecoderOnly(nn.Identity(), pair.encoder, embed, embed, pair.generator)
+    model.settings = pair.settings
     return model
 
 
@@ -1453,13 +1439,6 @@ def example_writer() -> Any:
 # > numbers have become shorter, and optimisers look at whole matrices. Much of the speed comes from leaving things
 # > out: padding, the memory for all logits at once, and needless random numbers. One stack does the work of two. The
 # > idea of 2017, that attention alone relates the positions, hasn't changed.
-# >
-# > **Exercises** that check your answers:
-# >
-# > - [7.1 The size of the cache](exercises.ipynb#7.1-The-size-of-the-cache) ★, 10 minutes
-# > - [7.2 The limits of sampling](exercises.ipynb#7.2-The-limits-of-sampling) ★, 10 minutes
-# > - [7.3 Cross-attention without rotary positions](exercises.ipynb#7.3-Cross-attention-without-rotary-positions) ★★,
-# >   15 minutes
 #
 # ## Questions, and where they are answered
 #

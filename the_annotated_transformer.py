@@ -14,36 +14,47 @@
 # %% [markdown]
 # # The Annotated Transformer
 #
-# > *Attention Is All You Need* ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)) built a translation system
-# > out of attention alone and called it the Transformer. Nearly every system that reads or writes language today is
-# > one of its relatives. In this document a German sentence travels through a trained Transformer and comes out in
-# > English. You predict what each part will do to the words, and then you look. Then you watch a model like it learn.
+# > *Attention Is All You Need* ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)) introduced the Transformer, a
+# > translation system without recurrence, in which words learn of each other by attention alone. Nearly every system
+# > that reads or writes language today is one of its relatives. In this document a German sentence travels through a
+# > trained Transformer and comes out in English. You predict what each part will do to the words, and then you look.
+# > Then you watch a model like it learn.
 
 # %% [markdown]
 # ![A German sentence, its English translation token by token with probabilities, the five most probable next tokens at the fourth step, and the beam as a tree](images/live_figure.png)
 #
 # | how to read | what | time |
 # |---|---|---|
-# | **the road**, on a first visit | [how this text is laid out](#Part-0:-Prelims); Part 1 as far as [the model assembled](#The-model-assembled); Part 2 as far as [while it learns](#While-it-learns); then *What next* as far as [what to do now](#What-to-do-now). Read each of these sections to its end | about 54 minutes |
+# | **the road**, on a first visit | Part 1 as far as [the model assembled](#The-model-assembled); Part 2 as far as [while it learns](#While-it-learns); *What next* as far as [what to do now](#What-to-do-now) | about 72 minutes, ten of them at a model that learns and in the clinic |
 # | **everything**, if you want to build systems like this yourself | Parts 1 to 6, those after Part 3 in any order; then [Since 2017](since_2017.ipynb) | a day or two |
-# | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered) leads to the place that answers it; technical terms are in the [glossary](#Glossary) | |
-#
-# *On the web page, the figure above is live. Type a German sentence, or pick one, and watch the trained model translate
-# it in your browser, token by token.*
+# | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered); the [glossary](#Glossary) | |
+
+# %% [markdown] tags=["active-ipynb"]
+# *On the web page, the figure above is live: it translates any German sentence, token by token.*
 
 # %% [markdown]
 # # Part 0: Prelims
 #
-# > **How this text is laid out.** Plain paragraphs say what the paper says, in our own words, with its section and
-# > equation numbers. Paragraphs set like this one are our commentary. Code is folded if it only draws, prints, checks,
-# > or puts together what you already know; so is everything that you can skip on a first reading. A *side room* is a
-# > section that isn't on the road. Where it says **Predict**, stop and make up your mind before you open the answer: a
-# > wrong guess teaches most. The output that follows stays hidden until you've chosen (in Jupyter, until you click on
-# > the three dots). Where it says **Try it**, there's a line to run in the notebook.
+# > This part is folded: imports, and helpers that draw and check. Go straight on to [Part
+# > 1](#Part-1:-A-sentence-through-the-model).
+# >
+# > <details><summary>How this text is laid out, and what you need</summary>
+# >
+# > Some paragraphs say what the paper says, in our own words, with its section and equation numbers. The others are our
+# > commentary; in the notebook they have a bar on their left, on the web page it's the paper's that have one. Code is
+# > folded if it only draws, prints, checks, or puts together what you already know; so is everything that you can skip
+# > on a first reading. A *side room* is a section that isn't on the road. Where it says *Predict*, stop and make up
+# > your mind before you open the answer: a wrong guess teaches most. The output that follows stays hidden until you've
+# > chosen (in Jupyter, until you click on the three dots). In what is live on the page, `·` is put before a piece that
+# > continues a word. Where it says *Try it*, there's a line to run. A function marked `@example` runs straight away in
+# > the notebook; if you import the script as a module, it's only defined. What would take too long to compute here
+# > comes from saved measurements: rows in `benchmarks/results/`, each with the commit that produced it.
 # >
 # > You need Python and some linear algebra, and it helps if you've trained a neural network before. All the code runs
-# > on a laptop without a GPU. This is the third edition; the first two, from 2018 (Alexander Rush) and 2022 (Austin Huang and others),
-# > are called "the earlier editions" below.
+# > on a laptop without a GPU. This is the third edition; the first two, from 2018 (Alexander Rush) and 2022 (Austin
+# > Huang and others), are called "the earlier editions".
+# >
+# > </details>
 
 
 # %% tags=["active-ipynb"]
@@ -127,11 +138,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
-# %% [markdown]
-# > A function marked `@example` runs straight away in the notebook; if you import the script as a module, it's only
-# > defined.
-
-
 # %%
 # @title The decorator @example
 NUMBERS = itertools.count(1)  # of captions
@@ -145,7 +151,7 @@ def example(function: Callable[[], Any]) -> Callable[[], Any]:
         shown = function()
         if shown is not None:
             display(shown)
-        display(Markdown(f"**{next(NUMBERS)}.** {' '.join(function.__doc__.split())}"))
+        display(Markdown(f"**{next(NUMBERS)}.** {' '.join(str(function.__doc__).split())}"))
     return function
 
 
@@ -179,11 +185,11 @@ def example_machine() -> None:
 # %% [markdown]
 # ## Names and shapes
 #
+# > <details><summary>A reference card of names and shapes, to come back to</summary>
+# >
 # > Variables are named as in the paper. A comment such as `# (B, h, T, d_k)` gives the shape of the tensor that its
 # > line produces. *Base* is the smaller of the paper's two models; the larger one is called *big*. *Our model* is the
 # > small model that comes with this document.
-# >
-# > <details><summary>A reference card of names and shapes, to come back to</summary>
 # >
 # > | name | meaning | base model | our model |
 # > |---|---|---|---|
@@ -197,13 +203,14 @@ def example_machine() -> None:
 # > | `vocab` | entries in the vocabulary | about 37,000 | 6,106 |
 # > | `Q`, `K`, `V` | queries, keys and values | | |
 # >
-# > </details>
-# >
 # > A *mask* says which positions may be looked at. Masks are boolean, and **true means "may be looked at"**; zeros
 # > and ones of any numeric type work as well. Four special *tokens* (entries of the vocabulary) have fixed numbers,
 # > their *ids*.
+# >
+# > </details>
 
 # %%
+# @title The special tokens
 PAD, BOS, EOS, UNK = 0, 1, 2, 3  # padding, begin of sentence, end of sentence, unknown
 SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"]
 
@@ -240,11 +247,6 @@ def check_gradient(optimizer: torch.optim.Optimizer) -> None:
         why = "a row whose mask hides everything, or a learning rate that was too high"
         raise ValueError(f"the gradient is {norm.item()}, so no weight was changed; look for {why}")
 
-
-# %% [markdown]
-# ## Charts
-#
-# > These helpers draw the charts.
 
 # %%
 # @title Tables, and charts of matrices
@@ -330,10 +332,6 @@ def grid(charts: list[list[Chart]], colours: Literal["shared", "independent"] = 
     return alt.vconcat(*rows).resolve_scale(**scales)
 
 
-# %% [markdown]
-# > What would take too long to compute here comes from saved measurements: rows in `benchmarks/results/`, each with the
-# > commit that produced it.
-
 # %%
 # @title Files of this repository, and saved measurements
 REPOSITORY = ""  # the public address of this document's repository, once it has one
@@ -378,9 +376,8 @@ def saved_rows(name: str) -> list[dict]:
 #
 # ## What it is for (Abstract, Sections 1 and 2)
 #
-# The paper introduces a network that maps one sequence to another, such as a sentence to its translation, and that is
-# built from attention alone. It translated better than any model before it, after far less training than the best of
-# them.
+# The paper introduces a network that maps one sequence to another, such as a sentence to its translation. It translated
+# better than any model before it, after far less training than the best of them.
 #
 # <details><summary>The paper's figures, and what came before it</summary>
 #
@@ -412,35 +409,32 @@ def saved_rows(name: str) -> list[dict]:
 # used for reading comprehension, abstractive summarisation, textual entailment and general sentence representations.
 # End-to-end memory networks used attention recurrently, in place of recurrence along the sequence, and did well on
 # simple-language question answering and language modelling. As far as the authors know, the Transformer is the first
-# model for mapping sequences to sequences that computes its representations by self-attention alone, without
-# recurrence along the sequence and without convolution. As little as twelve hours of training on eight P100 GPUs
-# brought it to a new state of the art in translation. The authors' code is part of
-# [tensor2tensor](https://github.com/tensorflow/tensor2tensor).
+# model for mapping sequences to sequences that relates positions by self-attention alone, without recurrence along the
+# sequence and without convolution. As little as twelve hours of training on eight P100 GPUs brought it to a new state
+# of the art in translation. The authors' code is part of [tensor2tensor](https://github.com/tensorflow/tensor2tensor).
 #
 # </details>
 #
 # ## The plan (Section 3)
 #
 # Most competitive models of the time had two halves. An *encoder* turns the *source*, here the sentence to translate,
-# into vectors. Given these, a *decoder* generates the *target*, its translation, one *token* (a word or part of one)
-# at a time; to produce the next token, it reads the ones it has produced so far (it's *autoregressive*). The
-# Transformer keeps this plan and builds both halves from attention and position-wise feed-forward networks.
+# into vectors. Given these, a *decoder* generates the *target*, its translation, one *token* (a word or part of one) at
+# a time; to produce the next token, it reads the ones it has produced so far (it's *autoregressive*). The Transformer
+# keeps this plan. Both halves are built from attention and small networks.
 #
-# ![The Transformer: on the left the encoder stack with self-attention and feed-forward sublayers, on the right the decoder stack with masked self-attention, attention to the encoder's output, and feed-forward sublayers; embeddings and positional encodings below, linear layer and softmax above](images/architecture.svg)
+# ![The Transformer: on the left the encoder stack, on the right the decoder stack with masked self-attention and attention to the encoder's output](images/architecture.svg)
 #
 # *The Transformer, after the paper's Figure 1.*
 #
-# > You don't need to understand the figure yet; at the end of this part you'll have built every box. And we won't go
-# > alone. A German sentence is coming with us:
+# > At the end of this part you'll have built every box of the figure. A German sentence is coming with us:
 # >
 # > "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
 # >
 # > Word for word, that's *two women sit on a bench, while a man a newspaper reads*.
 # >
 # > The numbers that you'll see are those of a trained model that comes with this document: four layers in each half,
-# > vectors of width 128, two million weights in all, learned from 29,000 photo captions and translations of them,
-# > some by people and some by models. They're in a file, as 125 named matrices and vectors. What happens to them is
-# > in the code that you're about to read.
+# > vectors of width 128, two million weights in 125 named matrices and vectors, learned from 29,000 photo captions and
+# > translations of them.
 
 # %%
 # @title The file of the trained model
@@ -486,16 +480,14 @@ def our_file() -> TrainedFile:
 # %% [markdown]
 # ## Words become vectors (Section 3.4)
 #
-# ![Where we are: the embeddings, at the bottom of both stacks](images/here/embeddings.svg)
+# ![Where we are: the embeddings](images/here/embeddings.svg)
 #
 # ### Tokens and ids
 #
-# > A model can't read letters, so the sentence is first cut into *tokens*: words, pieces of words and punctuation
-# > marks. A *vocabulary* numbers all the tokens that the model knows, and the number of a token is its *id*. Our
-# > model's vocabulary has 6,106 entries, German and English together. Frequent words are tokens in their own right;
-# > rare words are cut into pieces ([Part 3](#Words-and-word-pieces-(Section-5.1)) shows how). `▁` marks the beginning
-# > of a word. (The live parts of the page put `·` before a piece that continues a word.) A source ends with `</s>`,
-# > so that the model can see where it ends.
+# > The sentence is first cut into *tokens*: words, pieces of words and punctuation marks. A *vocabulary* numbers all
+# > the tokens that the model knows, and the number of a token is its *id*. Our model's vocabulary has 6,106 entries,
+# > German and English together. Rare words are cut into pieces ([Part 3](#Words-and-word-pieces-(Section-5.1)) shows
+# > how). `▁` marks the beginning of a word, and `</s>` the end of the sentence.
 
 
 # %%
@@ -523,14 +515,13 @@ def example_ids() -> Any:
 # ### Embeddings
 #
 # Learned *embeddings* turn tokens into vectors of width $d_{\text{model}}$: a table has one row for each token of the
-# vocabulary, and to embed a token is to look up its row. The rows are multiplied by $\sqrt{d_{\text{model}}}$. The
-# same matrix is used for the source, for the target and, [at the end](#A-vector-becomes-a-word-(Section-3.4)), for
-# choosing the next token (after Press and Wolf, 2016).
+# vocabulary, and to embed a token is to look up its row. The rows are multiplied by $\sqrt{d_{\text{model}}}$. The same
+# matrix is used for the source, for the target and, at the end, for choosing the next token (after Press and Wolf,
+# 2016).
 #
-# > So the id 7 stands for row 7 of the table, 128 numbers. Nobody has told the model what they mean, and a single
-# > number rarely means anything. What counts is which way the whole row points: words that are used in similar ways
-# > point in similar directions. The cosine of the angle between two rows says how similar their directions are. Here
-# > are a few tokens, each with the tokens whose rows are nearest to its own.
+# > So the id 7 stands for row 7, 128 numbers. What counts is which way a row points: words that are used in similar
+# > ways point in similar directions. Here are a few tokens, each with the tokens whose rows are nearest in direction,
+# > and the cosine of the angle between them.
 
 
 # %%
@@ -591,7 +582,7 @@ def example_neighbours() -> Any:
 #
 # ## Attention (Section 3.2)
 #
-# ![Where we are: the attention sublayers, one in an encoder layer and two in a decoder layer](images/here/attention.svg)
+# ![Where we are: attention](images/here/attention.svg)
 #
 # ### Queries, keys and values
 #
@@ -599,25 +590,23 @@ def example_neighbours() -> Any:
 # > robs it. Attention changes that. Think of a search in a library. The *query* is what you ask for. A *key* is what is
 # > written on a book's spine, and the *value* is what is inside. You don't get one book: you get a blend of all of
 # > them, in which a book counts for more the better its spine fits your question. In our sentence, the query of `auf`
-# > ("on") may ask: on what? The key of `Bank` ("bench") fits best, so what `auf` receives is mostly the value of
-# > `Bank`, with a little of the others.
+# > ("on") may ask: on what? The key of `Bank` ("bench") fits best, so its value counts most.
 #
-# An attention function takes a query and a set of pairs of keys and values. Its output is a weighted sum of the
-# values. The weight of each value says how well its key fits the query. The query, keys, values and output are all
-# vectors.
+# An attention function takes a query and a set of pairs of keys and values, all of them vectors. Its output is a
+# weighted sum of the values. The weight of each value says how well its key fits the query.
 #
-# ![One vector becomes three: the vector x of a word is multiplied by three matrices and becomes its query, its key and its value; its query meets the keys of all words, a softmax makes weights of the scores, and the weighted values add up to what the word receives](images/qkv.svg)
+# ![The vector of a word becomes a query, a key and a value; its query meets all keys, a softmax makes weights of the scores, and the weighted values add up](images/qkv.svg)
 #
 # > Where do queries, keys and values come from? Each is the vector of a word multiplied by a learned matrix: $W^Q$,
 # > $W^K$ or $W^V$. All words share these three matrices. So training decides what words ask for, how they're found,
 # > and what they pass on.
 # >
-# > How can a matrix make a question out of a word? Take vectors with just two numbers. The first says "names a
-# > thing"; the second is 1 for a word that says *where*, and −1 for one that says *what happens*. So `Bank` is (1,
-# > 0), `auf` is (0, 1) and `sitzen` is (0, −1). Now let $W^Q = \begin{pmatrix} 0 & 0 \\ 4 & 0 \end{pmatrix}$. Our
-# > vectors are rows, so the matrix is on the right, and $(0, 1)\,W^Q$ is its second row: the query of `auf` is (4,
-# > 0). It points towards the words that name things: "I say where; which thing is it about?" Let the keys be the
-# > vectors themselves, and let $W^V$ multiply them by 10. You can check the next few lines with pencil and paper.
+# > How can a matrix make a question out of a word? Take vectors with just two numbers. The first says "names a thing";
+# > the second is 1 for a word that says *where*, and −1 for one that says *what happens*. So `Bank` is (1, 0), `auf` is
+# > (0, 1) and `sitzen` is (0, −1). Now let $W^Q = \begin{pmatrix} 0 & 0 \\ 4 & 0 \end{pmatrix}$. Our vectors are rows,
+# > so the matrix is on the right, and $(0, 1)\,W^Q$ is its second row: the query of `auf` is (4, 0). It points towards
+# > the words that name things: "I say where; which thing is it about?" Let $W^K$ leave vectors as they are, and let
+# > $W^V$ multiply them by 10.
 #
 # ### Scaled dot-product attention (Section 3.2.1)
 #
@@ -627,12 +616,12 @@ def example_neighbours() -> Any:
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right)V \tag{1}$$
 #
-# > The softmax of scores $s$ is $\mathrm{softmax}(s)_j = e^{s_j} / \sum_i e^{s_i}$: all weights are positive and add
-# > up to 1, and a score that is 3 higher gets twenty times the weight. In our example, the query of `auf` has the
-# > scores $4/\sqrt 2 \approx 2.83$ with `Bank`, 0 with itself and 0 with `sitzen`. As $e^{2.83} \approx 17$, the
-# > weights are 17/19, 1/19 and 1/19, and the values (10, 0), (0, 10) and (0, −10) blend to (8.9, 0): `auf` now
-# > carries a thing. (In the code's comments, `T` is the number of queries and `S` that of keys. `mask` is for
-# > [later](#Masks), `dropout` for a side room.)
+# > The softmax of scores $s$ is $\mathrm{softmax}(s)_j = e^{s_j} / \sum_i e^{s_i}$: all weights are positive and add up
+# > to 1, and a score that is 3 higher gets twenty times the weight. In our example, the query of `auf` has the scores
+# > $4/\sqrt 2 \approx 2.83$ with `Bank`, 0 with itself and 0 with `sitzen`. As $e^{2.83} \approx 17$, the weights are
+# > 17/19, 1/19 and 1/19, and the values (10, 0), (0, 10) and (0, −10) blend to (8.9, 0): `auf` now carries a thing. (In
+# > comments, `T` is the number of queries and `S` that of keys. `mask` comes [later](#Masks), `dropout` in a side
+# > room.)
 
 
 # %%
@@ -669,10 +658,9 @@ def example_attention() -> None:
 
 
 # %% [markdown]
-# > Now we do the same with the trained numbers, starting from nothing but the rows of the table. A layer has several
-# > sets of $W^Q$, $W^K$ and $W^V$, called *heads*; this is the second head of the first layer, whose queries and keys
-# > have width 32. The folded cell looks up the rows, brings them to a common size (the section on the
-# > [norm](#Residuals-and-normalisation-(Section-3.1)) says why) and multiplies them by the three matrices.
+# > Now the same with the trained numbers, starting from the rows of the table. A layer has several sets of $W^Q$, $W^K$
+# > and $W^V$, called *heads*; this is the second head of the first layer, whose queries and keys have width 32. (The
+# > rows are first brought to a common [size](#Residuals-and-normalisation-(Section-3.1)).)
 # >
 # > **Predict.** With all 15 keys, how much of its weight will `auf` give to `Bank`?
 # >
@@ -682,8 +670,8 @@ def example_attention() -> None:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **3.** `Bank` gets 49%, and no other token gets more than about a tenth. Nobody told the model what a preposition is;
-# > training made matrices that turn `auf` into such a question.
+# > **3.** `Bank` gets 49%, and no other token more than about a tenth. In the case on paper it got nearly all, but
+# > there it had two rivals, not fourteen. And 7% for each would mean that training had learned nothing.
 # >
 # > </details>
 
@@ -721,9 +709,9 @@ def example_by_hand() -> None:
 
 
 # %% [markdown]
-# > That's attention: dot products, a softmax, an average. Now the whole sentence at once: 15 queries and 15 keys, so
-# > 225 scores. (The number is quadratic in the length: a sentence twice as long has four times as many.) Each row of the
-# > map is a token that asks, and its weights add up to 1.
+# > That's attention: dot products, a softmax, an average. Now the whole sentence: 15 queries and 15 keys, so 225
+# > scores. (A sentence twice as long has four times as many.) Each row is a token that asks, and its weights add up to
+# > 1.
 
 
 # %%
@@ -738,28 +726,23 @@ def example_first_map() -> Chart:
 
 
 # %% [markdown]
-# > **Why project the values too?** Because it separates what a word is *found by* from what it *passes on*. A noun may
-# > be found because it's the subject of the sentence, and then pass on whether it is singular or plural, which the
-# > verb needs.
+# > **Why three matrices?** $W^V$ separates what a word is *found by* from what it *passes on*. A noun may be found
+# > because it's the subject of the sentence, and then pass on whether it is singular or plural, which the verb needs.
+# > And with one matrix for queries and keys, scores would be symmetric: if `auf` looked at `Bank`, `Bank` would have to
+# > score `auf` just as high. Most words would fit themselves best.
 # >
-# > **Why different matrices for queries and keys?** With one matrix for both, scores would be symmetric: if `auf`
-# > looked at `Bank`, `Bank` would have to score `auf` just as high. And most words would fit themselves best, because
-# > the dot product of a vector with itself is large.
+# > **Why a softmax?** The weights must add up to 1, so that the output stays the size of a value whatever the number of
+# > words. And it has a slope everywhere. (Picking the largest score has none, so training couldn't improve the choice.)
 # >
-# > **Why a softmax?** We need weights that are positive and add up to 1, so that the output stays the size of a value
-# > whatever the number of words. The softmax gives us these for any scores, it has a slope everywhere (picking the
-# > largest score has none, so training could not improve the choice), and it depends only on the *differences*
-# > between scores.
-# >
-# > **Why divide by $\sqrt{d_k}$?** To see how dot products grow, let the entries of $q$ and $k$ be independent with mean
-# > 0 and variance 1. Then $q \cdot k = \sum_i q_i k_i$ has mean 0 and variance $d_k$. Dividing by $\sqrt{d_k}$
-# > brings the variance back to 1. Without the division, one key takes nearly all the weight as soon as $d_k$ is
-# > large. In the map above, the largest weight of a row is 0.21 on average; without the division, it would be 0.71.
+# > **Why divide by $\sqrt{d_k}$?** Let the entries of $q$ and $k$ be independent with mean 0 and variance 1. Then $q
+# > \cdot k = \sum_i q_i k_i$ has mean 0 and variance $d_k$; the division brings it back to 1. Without it, one key takes
+# > nearly all the weight, and a softmax that is sure has hardly any slope. In the map above, the largest weight of a
+# > row is 0.21 on average; without the division, it would be 0.71.
+#
+# <details><summary>Additive attention, and what happens to the gradient</summary>
 #
 # The authors suspect that large dot products push the softmax into regions where its gradient is tiny, and that this
 # is why unscaled dot products do worse for large $d_k$.
-#
-# <details><summary>Additive attention, and what happens to the gradient</summary>
 #
 # The two common attention functions are dot-product attention, which is the function above without the scaling, and
 # *additive* attention (Bahdanau et al., 2015), which computes the score with a feed-forward network of one hidden
@@ -798,22 +781,22 @@ def example_scaling() -> Chart:
 # %% [markdown]
 # ## Positions (Section 3.5)
 #
-# ![Where we are: the positional encodings, added to the embeddings](images/here/positions.svg)
+# ![Where we are: positions](images/here/positions.svg)
 #
-# > Look at the row of `ein` in the map. It should find its noun, `Mann`. But it spreads its weight over all the nouns
-# > and the punctuation, and the largest share goes to `Zeitung`. How could it know which noun is *its* noun? It would
-# > have to be the one that comes next, and nothing in the rows of the table says what comes next.
+# > In the map, `ein` ("a") should find its noun, `Mann`. But it spreads its weight over all the nouns and the
+# > punctuation, and the largest share goes to `Zeitung`. Why?
 # >
 # > **Predict.** Shuffle the 15 words and compute attention again. What does each word receive?
 # >
 # > 1. something else, because its neighbours have changed
-# > 2. the same, except for the first and the last word
+# > 2. nearly the same: the farther a word has moved, the more has changed
 # > 3. exactly the same as before
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
 # > **3.** The keys and values are the same vectors, only in another order, and a sum doesn't depend on the order. To
-# > attention, a sentence is a *bag of words*. The cell below tries it.
+# > attention, a sentence is a *bag of words*: it has no neighbours (1) and no distances (2). So `ein` can't know which
+# > noun comes next.
 # >
 # > </details>
 
@@ -834,11 +817,10 @@ def example_shuffled() -> None:
 # %% [markdown]
 # > *Therefore* the order of the words has to be written into the vectors themselves. Think of the digits of a counter:
 # > the last digit changes at every step, the one before it a tenth as often, and together they identify the step. The
-# > paper does the same with waves instead of digits.
+# > paper does the same with waves.
 #
-# The model has no recurrence and no convolution to tell it the order of the tokens, so *positional encodings* do.
-# They have the same width as the embeddings and are added to them at the bottom of both stacks. The paper uses sines
-# and cosines of different frequencies:
+# *Positional encodings* have the same width as the embeddings and are added to them at the bottom of both stacks. The
+# paper uses sines and cosines of different frequencies:
 #
 # $$PE_{(pos,\,2i)} = \sin\left(pos / 10000^{2i/d_{\text{model}}}\right)$$
 # $$PE_{(pos,\,2i+1)} = \cos\left(pos / 10000^{2i/d_{\text{model}}}\right)$$
@@ -847,19 +829,13 @@ def example_shuffled() -> None:
 # progression from $2\pi$ to $10000 \cdot 2\pi$.
 #
 # > Each pair of dimensions is the hand of a clock, and each clock runs slower than the one before. Moving on by $k$
-# > positions means turning the hand by an angle that depends on $k$ alone, wherever the hand was. That's why the
-# > authors hoped that a query could easily ask for "the word before me". (The code computes the powers of 10000 as
-# > exponentials of a logarithm.)
+# > positions means turning the hand by an angle that depends on $k$ alone. That's why the authors hoped that a query
+# > could easily ask for "the word before me". (The code computes powers as exponentials of a logarithm.)
 
 
 # %%
 def positional_encoding(length: int, d_model: int) -> Tensor:
-    """The sinusoidal encodings of positions 0 to length - 1: (length, d_model) (Section 3.5).
-
-    Raises ValueError for an odd d_model.
-    """
-    if d_model % 2:
-        raise ValueError(f"d_model must be even for pairs of sine and cosine, but it is {d_model}")
+    """The sinusoidal encodings of positions 0 to length - 1: (length, d_model) (Section 3.5)."""
     turn = -math.log(10_000.0) / d_model
     frequency = torch.exp(torch.arange(0, d_model, 2) * turn)  # (d_model / 2)
     angle = torch.arange(length).unsqueeze(1) * frequency  # (length, d_model / 2)
@@ -869,8 +845,8 @@ def positional_encoding(length: int, d_model: int) -> Tensor:
 # %%
 @example
 def example_positions() -> Chart:
-    """On the left, each row is the vector of one position: the left-hand dimensions turn quickly,
-    the right-hand ones slowly. On the right, two pairs of sine and cosine as curves."""
+    """On the left, each row is the vector of one position; on the right, two pairs of sine and
+    cosine as curves."""
     PE, places = positional_encoding(100, 32), itertools.product(range(100), (4, 5, 10, 11))
     rows = [{"position": p, "value": PE[p, d].item(), "dimension": str(d)} for p, d in places]
     labels = [[str(n) if n % 8 == 0 else "" for n in range(size)] for size in (48, 32)]
@@ -889,8 +865,8 @@ def our_vectors() -> Tensor:
 
 
 # %% [markdown]
-# > Doesn't the sum destroy the word, or the position? With 128 numbers there's room for both: training can keep them
-# > in different directions, and the matrices $W^Q$ and $W^K$ can read one and ignore the other.
+# > Doesn't the sum destroy the word? With 128 numbers there's room for both: training can keep them in different
+# > directions, and $W^Q$ and $W^K$ can read one and ignore the other.
 # >
 # > **Predict.** The same head, now with positions. What changes in the row of `ein`, and what in the row of `auf`?
 # >
@@ -901,7 +877,8 @@ def our_vectors() -> Tensor:
 # > <details class="answer"><summary>Look</summary>
 # >
 # > **1.** `ein` gives `Mann`, the next word, 54% of its weight instead of 10%. And `auf → Bank` goes up from 49% to
-# > 78%, perhaps because the bench is near.
+# > 78%, perhaps because the bench is near. Each word still asks by what it means (so not 2), and a position alone is no
+# > reason to look at oneself (3).
 # >
 # > </details>
 
@@ -915,9 +892,8 @@ def example_second_map() -> Chart:
 
 
 # %% [markdown]
-# > `während` ("while") also looks at `Mann`, the one who does what the clause describes. But not every article finds
-# > its noun here: `eine` gives a third of its weight to the full stop, and only 8% to `Zeitung`. A head of the [next
-# > layer](#The-encoder-(Section-3.1)) does better.
+# > Not every article finds its noun here: `eine` gives a third of its weight to the full stop, and only 8% to
+# > `Zeitung`. A head of the [next layer](#The-encoder-(Section-3.1)) does better.
 # >
 # > <details><summary>Why sine and cosine, why 10000, and why add them? Learned positions</summary>
 # >
@@ -957,30 +933,26 @@ def example_second_map() -> Chart:
 #
 # Instead of attending once with vectors of width $d_{\text{model}}$, the authors found it better to project the
 # queries, keys and values $h$ times, each time with different learned matrices, attend with each version in parallel,
-# concatenate the results and project once more. Different heads can then look at different positions, and at
-# different aspects of them:
+# concatenate the results and project once more:
 #
 # $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_h)\,W^O$$
 # $$\mathrm{head}_i = \mathrm{Attention}(QW_i^Q,\; KW_i^K,\; VW_i^V)$$
 #
-# > (In these two formulas, $Q$, $K$ and $V$ are the vectors *before* they're projected; in Equation (1) they were
-# > projected already.)
+# > (In these two formulas, $Q$, $K$ and $V$ are the vectors *before* they're projected.)
 #
 # The paper uses $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total
 # cost is about that of one head of full width. In the paper's Table 3, a single head is 0.9 BLEU worse than the best
 # number of heads, and too many heads hurt as well.
 #
-# ![Multi-head attention: queries, keys and values are each projected h times, scaled dot-product attention runs in every head, and the concatenated outputs are projected once more](images/multi_head_attention.svg)
+# ![Multi-head attention: h projections, attention in every head, concatenation, and one more projection](images/multi_head_attention.svg)
 #
 # *After the paper's Figure 2, right.*
 #
-# > In code, the $h$ small matrices $W_i^Q$ are put side by side: one matrix and one product, whose *output* is cut
-# > into heads. (Cutting up the *input* would be something else: each head would then see only a slice of the vector.)
-# > In our model, the sentence is $(15, 128)$. `W_q` turns it into queries, again $(15, 128)$, which are cut into four
-# > heads of $(15, 32)$. Each head computes Equation (1), and the joined results are $(15, 128)$ once more. Then $W^O$
-# > mixes them: without it, each head could write only to its own slice of the result. (The methods are separate
-# > because we'll want to keep keys and values, and to record weights, later on. `for_all_heads`, folded below, adds a
-# > dimension for the heads to a mask.)
+# > In code, the $h$ small matrices $W_i^Q$ are put side by side: one matrix, whose *output* is cut into heads. (If the
+# > *input* were cut, each head would see only a slice of the vector.) In our model, the sentence is $(15, 128)$. `W_q`
+# > turns it into queries, again $(15, 128)$, which are cut into four heads of $(15, 32)$. Each head computes Equation
+# > (1), and the joined results are $(15, 128)$ once more. Then $W^O$ mixes them: without it, each head could write only
+# > to its own slice of the result.
 
 
 # %%
@@ -991,10 +963,29 @@ def split_heads(x: Tensor, h: int) -> Tensor:
 
 def join_heads(x: Tensor) -> Tensor:
     """Put the heads side by side again: (B, h, T, d) to (B, T, h * d)."""
-    return x.transpose(1, 2).flatten(2)  # copies; `view` would fail: a transpose moves no numbers
+    return x.transpose(1, 2).flatten(2)
+
+
+# %% [markdown]
+# > (`B` is the number of sentences that are processed side by side, here 1.) With these two, multi-head attention is
+# > six lines. `W_q` to `W_o` are the four matrices:
 
 
 # %%
+def multi_head_attention(
+    query: Tensor, key: Tensor, value: Tensor, h: int,
+    W_q: nn.Linear, W_k: nn.Linear, W_v: nn.Linear, W_o: nn.Linear,
+) -> Tensor:  # fmt: skip
+    """Attention in h heads, side by side (Section 3.2.2): (B, T, d_model)."""
+    Q = split_heads(W_q(query), h)  # (B, h, T, d_k)
+    K = split_heads(W_k(key), h)  # (B, h, S, d_k)
+    V = split_heads(W_v(value), h)  # (B, h, S, d_v)
+    heads = attention(Q, K, V)[0]  # (B, h, T, d_v)
+    return W_o(join_heads(heads))
+
+
+# %%
+# @title The same as a module, with a mask; its steps are methods, which later sections replace
 class MultiHeadedAttention(nn.Module):
     """Attention in h heads, side by side (Section 3.2.2)."""
 
@@ -1025,19 +1016,16 @@ class MultiHeadedAttention(nn.Module):
         return attention(Q, K, V, mask)[0]
 
 
-# %% [markdown]
-# > Here are all four heads of the first layer; you've just seen the second. (`B` is the number of sentences that are
-# > processed side by side, here 1.)
-
-
-# %%
-# @title One mask for all heads
 def for_all_heads(mask: Tensor | None) -> Tensor | None:
     """A mask (B or 1, T or 1, S), with a dimension for the heads; ValueError for another shape."""
     if mask is not None and mask.dim() != 3:
         shape = tuple(mask.shape)
         raise ValueError(f"a mask has the shape (B or 1, T or 1, S), but this one has {shape}")
     return None if mask is None else allowed(mask).unsqueeze(1)  # (B or 1, 1, T or 1, S)
+
+
+# %% [markdown]
+# > Here are all four heads of the first layer; you've just seen the second.
 
 
 # %%
@@ -1107,16 +1095,17 @@ def example_four_heads() -> Chart:
     norm = our_file().fill(nn.LayerNorm(SIZES["d_model"]), "encoder.layers.0.sublayer.0.norm")
     x = norm(our_vectors())
     with recording(attn) as kept:
-        attn(x, x, x)
+        received = attn(x, x, x)
+    plain = multi_head_attention(x, x, x, attn.h, attn.W_q, attn.W_k, attn.W_v, attn.W_o)
+    torch.testing.assert_close(plain, received)
     return maps(kept[attn][0], tokens, tokens)
 
 
 # %% [markdown]
 # > Each head has its own pattern. In the first, the articles `ein` and `eine` look at themselves, and then at each
-# > other. In the third, `Frauen` looks at `Zwei`, the number in front of it. The fourth spreads its weight widely,
-# > and it's hard to say what it does. Nobody told the heads to divide up the work. They start from different random
-# > weights, so they can go different ways, but nothing forces them to: in trained models, many heads can be removed
-# > with little loss (Michel et al., 2019; Voita et al., 2019).
+# > other. In the third, `Frauen` looks at `Zwei`. What the fourth does is hard to say. The heads start from different
+# > random weights, so they can go different ways, but nothing forces them to: in trained models, many heads can be
+# > removed with little loss (Michel et al., 2019; Voita et al., 2019).
 # >
 # > **Predict.** Our layer has four heads. Suppose that it had eight instead. How many entries would its four
 # > matrices have in all?
@@ -1127,50 +1116,52 @@ def example_four_heads() -> Chart:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128.
-# > The number of heads only says into how many pieces their outputs are cut. (There would be twice as many maps.) Cut
-# > $W^O$ into $h$ blocks of rows, one for each head, and the result is a sum, $\sum_i \mathrm{head}_i W_i^O$: each
-# > head adds a vector of its own to it. So two products say everything about a head: $W_i^Q (W_i^K)^\top$ decides
-# > where it looks, and $W_i^V W_i^O$ what it passes on. Both have rank at most $d_k$.
+# > **2.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128. The
+# > number of heads only says into how many pieces their outputs are cut. (There would be twice as many maps.)
+# >
+# > </details>
+# >
+# > <details class="note"><summary>Two products say everything about a head</summary>
+# >
+# > Cut $W^O$ into $h$ blocks of rows, one for each head, and the result is a sum, $\sum_i \mathrm{head}_i W_i^O$: each
+# > head adds a vector of its own to it. So $W_i^Q (W_i^K)^\top$ decides where a head looks, and $W_i^V W_i^O$ what it
+# > passes on. Both have rank at most $d_k$.
 # >
 # > </details>
 #
 # ## Residuals and normalisation (Section 3.1)
 #
-# ![Where we are: the additions and norms around every sublayer](images/here/residuals.svg)
+# ![Where we are: additions and norms](images/here/residuals.svg)
 #
 # Both halves of the model are stacks of identical *layers*, and a layer consists of two or three *sublayers*: one or
-# two attention sublayers and a position-wise feed-forward network. Around each sublayer there's a **residual
-# connection** (He et al., 2016), which adds the sublayer's input to its output, and **layer normalisation** (Ba et
-# al., 2016).
+# two attentions and a feed-forward network. Around each sublayer there's a **residual connection** (He et al., 2016),
+# which adds the sublayer's input to its output, and **layer normalisation** (Ba et al., 2016).
 #
-# > **Why add?** Imagine that each position has a wire running from its embedding to the top of the stack. It carries
-# > a vector of width `d_model`, often called the *residual stream*. Each sublayer reads the stream, computes
-# > something, and adds it. So `auf` doesn't turn into the value of `Bank`: it stays `auf`, and now it also knows its
-# > noun. Whatever an early layer writes is there for later layers to read, and in training the gradient has only a
-# > short way to travel from the loss back to each layer. A sublayer that hasn't learned anything yet does little
-# > harm, because its output is merely added. Without the sum, each sublayer would have to copy word and position
-# > along, and deep stacks would hardly learn.
+# > **Why add?** Imagine that each position has a wire running from its embedding to the top of the stack. It carries a
+# > vector of width `d_model`, often called the *residual stream*. Each sublayer reads the stream, computes something,
+# > and adds it. So `auf` doesn't turn into the value of `Bank`: it stays `auf`, and now it also knows its noun.
+# > Whatever an early layer writes is there for later layers to read, and in training the gradient has only a short way
+# > from the loss back to each layer. Without the sum, each sublayer would have to copy word and position along, and
+# > deep stacks would hardly learn.
 #
-# ![The residual stream of one position: a vertical line from embedding plus position at the bottom to the output at the top; self-attention reads the streams of all positions and adds its result, the feed-forward network reads and adds to its own stream; on the left post-norm, where a normalisation stands on the line after each addition, on the right pre-norm, where it stands at the entrance of each sublayer](images/residual_stream.svg)
+# ![The residual stream of one position, to which attention and network add; on the left post-norm, with a norm on the line after each addition, on the right pre-norm, with a norm at the entrance of each sublayer](images/residual_stream.svg)
 #
-# > **Why normalise?** Each sublayer adds to the stream, so its vectors can grow to any size. But a sublayer works
-# > well only for the sizes that it was trained on: with vectors ten times as long, dot products become a hundred
-# > times as large, and a softmax puts all its weight on one key. Layer normalisation takes one vector at a
-# > time. It shifts and scales its $d$ entries to mean 0 and variance 1, and then applies a learned gain $\gamma$ and
-# > bias $\beta$ to each entry ($\odot$ multiplies entry by entry):
+# > **Why normalise?** Each sublayer adds to the stream, so its vectors can grow to any size. But a sublayer works well
+# > only for the sizes that it was trained on: with vectors ten times as long, dot products become a hundred times as
+# > large. Layer normalisation shifts and scales the $d$ entries of each vector to mean 0 and variance 1, and then
+# > applies a learned gain $\gamma$ and bias $\beta$ to each entry:
 # >
-# > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta, \qquad \mu = \frac{1}{d}\sum_i x_i, \qquad \sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
+# > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta$$
+# > $$\mu = \frac{1}{d}\sum_i x_i, \qquad \sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
 # >
 # > A sublayer reads the normalised vector; what it computes is added to the stream itself, as on the right of the
-# > picture. (The left is the order in the paper, rare in new models: norms on the wire make gradients uneven between
-# > layers, which may be why the learning rate must start small. A [side room](#The-paper's-order,-and-dropout)
+# > picture. (The left is the order in the paper, rare in new models. A [side room](#The-paper's-order,-and-dropout)
 # > compares the two.)
 
 
 # %%
 class SublayerConnection(nn.Module):
-    """A residual connection: x, plus what a sublayer makes of the norm of x (Section 3.1)."""
+    """A residual connection: x, plus what a sublayer makes of the norm of x (pre-norm)."""
 
     def __init__(self, d_model: int):
         super().__init__()
@@ -1182,18 +1173,16 @@ class SublayerConnection(nn.Module):
 
 
 # %% [markdown]
-# > **Predict.** The first attention adds something to the vector of `auf`. How large is it, compared with that
-# > vector?
+# > **Predict.** Suppose that all vectors on the stream were ten times as long. What would the first attention add?
 # >
-# > 1. about half
-# > 2. about ten times as large
-# > 3. about a hundredth
+# > 1. something else: its softmax would put all the weight on one key
+# > 2. ten times as much
+# > 3. the same as now
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **1.** 0.72 against 1.57 (root mean squares), and `auf` receives more than any other token. Even so, after the sum
-# > `auf` is still mostly `auf`: its cosine with the vector before the sum is 0.93. The first lines below show the
-# > three vectors.
+# > **3.** The norm undoes the factor before the queries, keys and values are made, so neither 1 nor 2 can happen. But
+# > what is added would then be small beside the stream: the larger the stream, the less a layer changes it.
 # >
 # > </details>
 
@@ -1226,10 +1215,11 @@ def our_attended() -> Tensor:
 @example
 def example_residual() -> None:
     """The vector of `auf` on the stream, what attention adds to it, and the sum; then the first of
-    these normalised, the way attention reads it. (Our norm gives what PyTorch's does.)"""
+    these normalised, the way attention reads it. (A stream ten times as long gives the same.)"""
     x, norm = our_vectors(), our_connection(0, 0).norm
     unit = layer_norm(x, torch.tensor(1.0), torch.tensor(0.0))
     torch.testing.assert_close(layer_norm(x, norm.weight, norm.bias), norm(x))
+    torch.testing.assert_close(norm(10 * x), norm(x), atol=1e-4, rtol=1e-4)
     vectors = {"stream": x, "+ attention": our_attended() - x, "= sum": our_attended()}
     vectors |= {"stream, (x - μ) / σ": unit, "the same, × γ + β": norm(x)}
     for name, vector in vectors.items():
@@ -1239,8 +1229,8 @@ def example_residual() -> None:
 
 
 # %% [markdown]
-# > The norm brings the vector to a root mean square of 1, and then the learned gains make it nearly seven times
-# > smaller. (That says little: halved gains and doubled matrices would compute the same.)
+# > `auf` receives more than any other token, about half the size of its own vector (0.72 against 1.57). Even so, after
+# > the sum `auf` is still mostly `auf`: its cosine with the vector before the sum is 0.93.
 # >
 # > <details class="note"><summary>Details of the norm, the earlier editions, and batch normalisation</summary>
 # >
@@ -1254,7 +1244,7 @@ def example_residual() -> None:
 #
 # ## Position-wise feed-forward networks (Section 3.3)
 #
-# ![Where we are: the feed-forward networks, the last sublayer of every layer](images/here/feed_forward.svg)
+# ![Where we are: the feed-forward networks](images/here/feed_forward.svg)
 #
 # The other sublayer treats each position separately, but with the same weights everywhere. It consists of two linear
 # maps with a ReLU between them:
@@ -1264,12 +1254,24 @@ def example_residual() -> None:
 # The input and the output have width $d_{\text{model}} = 512$, and the inner layer has width $d_{\text{ff}} = 2048$.
 # The weights differ from layer to layer. You can also think of the network as two convolutions with kernel size 1.
 #
-# > Attention moves information between positions, but once it has computed its weights, all that it does is take
-# > averages; layers of it alone would take averages of averages. The feed-forward network is where each position
-# > *computes* with what it has gathered. You can read it as a list of $d_{\text{ff}}$ rules, often called *neurons*.
-# > A column of $W_1$ (PyTorch keeps it as a row) is the condition of a rule: its dot product with the vector says how
-# > well it's met, and the ReLU cuts off anything below zero. The matching row of $W_2$ is the conclusion: the vector
-# > that is added to the stream, in proportion to how well the condition is met.
+# > Attention moves information between positions, but all that it does is take averages. The feed-forward network is
+# > where each position *computes* with what it has gathered. You can read it as a list of $d_{\text{ff}}$ rules, often
+# > called *neurons*. A column of $W_1$ (PyTorch keeps it as a row) is the condition of a rule: its dot product with the
+# > vector says how well it's met, and the ReLU cuts off anything below zero. The matching row of $W_2$ is the
+# > conclusion: the vector that is added to the stream, in proportion to how well the condition is met.
+# >
+# > **Predict.** Leave out the ReLU, and train. What can the two matrices compute then?
+# >
+# > 1. nothing that a single matrix of 128 × 128 couldn't
+# > 2. less than with it, but still more than one matrix, as there are 256 neurons in between
+# > 3. the same, as the softmax of the next attention bends things anyway
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **1.** $(xW_1)W_2 = x(W_1W_2)$, and $W_1W_2$ is one matrix, however wide the middle (so not 2). The next softmax
+# > bends only the weights of an average (3). It's the ReLU that turns a matrix into rules: "if … then".
+# >
+# > </details>
 
 
 # %%
@@ -1287,21 +1289,8 @@ class PositionwiseFeedForward(nn.Module):
 
 
 # %% [markdown]
-# > What does a neuron respond to? The first layer of our model has 256 of them, and on average only about one in
-# > fifteen is above zero for a token of the sentence: most rules don't apply.
-# >
-# > **Predict.** Neuron 215 responds to two of the 15 tokens, and to no others. Which two would a translator need to
-# > notice?
-# >
-# > 1. `ein` and `eine`, the articles
-# > 2. the comma and the full stop
-# > 3. `sitzen` and `liest`, the verbs
-# >
-# > <details class="answer"><summary>Look</summary>
-# >
-# > **3.** It's a verb detector.
-# >
-# > </details>
+# > What does a neuron respond to? Of the 256 in the first layer, on average only about one in fifteen is above zero for
+# > a token of the sentence. Here is number 215:
 
 
 # %%
@@ -1328,8 +1317,8 @@ def example_neuron(number: int = 215) -> Chart:
 
 
 # %% [markdown]
-# > If we give the model each token of its vocabulary, followed by `</s>`, this neuron responds most strongly to
-# > `raucht`, `liest`, `bedient`, `rutscht`, `zeigen` and `nimmt`. Not every neuron is that clear.
+# > It's a verb detector. If we give the model each token of its vocabulary, followed by `</s>`, this neuron responds
+# > most strongly to `raucht`, `liest`, `bedient`, `rutscht`, `zeigen` and `nimmt`. Not every neuron is that clear.
 # >
 # > <details class="note"><summary>Why four times as wide?</summary>
 # >
@@ -1340,23 +1329,26 @@ def example_neuron(number: int = 215) -> Chart:
 #
 # ## The encoder (Section 3.1)
 #
-# ![Where we are: the encoder stack](images/here/encoder.svg)
+# ![Where we are: the encoder](images/here/encoder.svg)
 #
 # **The encoder** is a stack of $N = 6$ identical layers. Each has two sublayers: self-attention, then a feed-forward
 # network.
 #
-# > "Identical" means identical in shape: each layer has weights of its own. Queries, keys and values all come from the
-# > same sentence; that is what *self*-attention means.
+# > Each layer has weights of its own. Queries, keys and values all come from the same sentence; that is what
+# > *self*-attention means. The stack, folded, calls one layer after the other and ends with a norm.
 
 
 # %%
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward (Section 3.1)."""
 
-    def __init__(self, d_model: int, self_attn: nn.Module, feed_forward: nn.Module):
+    def __init__(
+        self, d_model: int, self_attn: nn.Module, feed_forward: nn.Module,
+        connection: Callable[[int], nn.Module] = SublayerConnection,
+    ):  # fmt: skip
         super().__init__()
         self.self_attn, self.feed_forward = self_attn, feed_forward
-        self.sublayer = nn.ModuleList(SublayerConnection(d_model) for _ in range(2))
+        self.sublayer = nn.ModuleList(connection(d_model) for _ in range(2))
 
     def forward(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
         """x (B, S, d_model), src_mask (B, 1, S)."""
@@ -1365,8 +1357,9 @@ class EncoderLayer(nn.Module):
 
 
 # %%
+# @title The stack of encoder layers
 class Encoder(nn.Module):
-    """A stack of encoder layers, with a norm at its end (Section 3.1)."""
+    """A stack of encoder layers (Section 3.1); pre-norm needs a norm at its end."""
 
     def __init__(self, layers: list[nn.Module], norm: nn.Module):
         super().__init__()
@@ -1421,17 +1414,16 @@ def example_encoder_maps() -> Chart:
 
 # %% [markdown]
 # > On the left, words look ahead to a noun that follows: `auf` and `einer` to `Bank`, `während` and `ein` to `Mann`.
-# > `Mann`, `eine` and `Zeitung` each give nearly half of their weight to the verb at the end, `liest`. On the right
-# > there's a shifted diagonal: half of the tokens look mostly at the one before them, something that only the
-# > positional encodings make possible.
+# > `Mann`, `eine` and `Zeitung` each give nearly half of their weight to the verb at the end, `liest`. On the right,
+# > half of the tokens look mostly at the one before them, which only the positional encodings make possible.
 
 
 # %%
 # @title The stream from layer to layer
 @example
 def example_streams() -> Any:
-    """The size of the stream after each layer, and how similar the vectors of four tokens
-    still are to their starting points."""
+    """The size of the stream after each layer, all tokens together, and how similar the vectors of
+    four of them still are to their starting points."""
     rows, shown = [], {3: "▁auf", 5: "▁Bank", 12: "▁liest", 14: "</s>"}
     for i, x in enumerate(our_maps()[0]):
         similar = F.cosine_similarity(x, our_vectors(), dim=-1)[0]
@@ -1442,53 +1434,43 @@ def example_streams() -> Any:
 
 
 # %% [markdown]
-# > Inside the stack, nothing normalises the stream itself, so it grows from layer to layer, sixfold in all. That is
-# > why the stack ends with one more norm. The other columns give the cosine with the same token's vector at the
-# > start. Each layer turns the vectors a little further, but even at the top a word still points roughly the way it
-# > did at the start. What comes out at the top is called the *memory*: one vector for each German token, a vector
-# > that knows its surroundings. It's all that the decoder will ever see of the German.
+# > Inside the stack, nothing normalises the stream itself, so it grows from layer to layer, sixfold in all. That is why
+# > the stack ends with one more norm. Each layer turns the vectors a little further, but even at the top a word still
+# > points roughly the way it did at the start. What comes out at the top is called the *memory*: one vector for each
+# > German token, a vector that knows its surroundings. It's all that the decoder will ever see of the German.
 #
 # ## The decoder writes (Sections 3.1 and 3.2.3)
 #
-# ![Where we are: the decoder stack](images/here/decoder.svg)
+# ![Where we are: the decoder](images/here/decoder.svg)
 #
-# > The decoder builds the translation word by word. It begins with `<s>`, the mark for the beginning, and predicts
-# > the first word. It then reads that word as well and predicts the next one, and so on until it predicts `</s>`.
-# > Suppose that it has already written *Two women are sitting on a bench while a man*. What comes next?
+# > The decoder reads `<s>`, the mark for the beginning, and predicts the first word. It then reads that word as well
+# > and predicts the next one, and so on until it predicts `</s>`. Suppose that it has already written *Two women are
+# > sitting on a bench while a man*. What comes next?
 #
 # **The decoder** is also a stack of $N = 6$ layers. Each has a third sublayer between the other two, which attends to
 # the encoder's output.
 #
 # ### Masks
 #
-# ![Where we are: the masked self-attention of the decoder](images/here/masks.svg)
+# ![Where we are: masked self-attention](images/here/masks.svg)
 #
-# The model uses attention in three ways.
+# The model uses attention in three ways. In *encoder self-attention* every source position may attend to every other.
+# In *decoder self-attention* (today also called causal) each position may attend to itself and to the positions before
+# it: nothing may flow back from later positions. These are ruled out by setting their scores to $-\infty$ before the
+# softmax. In *encoder-decoder attention* (today usually called cross-attention), every target position may attend to
+# all of the source.
 #
-# - In *encoder self-attention*, queries, keys and values all come from the layer below. Every source position may
-#   attend to every source position.
-# - In *decoder self-attention* (today also called causal) each position may attend to itself and to the positions
-#   before it, because the decoder must stay autoregressive: nothing may flow back from later positions. These are
-#   ruled out inside the attention function, by setting their scores to $-\infty$ before the softmax.
-# - In *encoder-decoder attention* (today usually called cross-attention), the queries come from the decoder, and the
-#   keys and values from the encoder's output. Every target position may attend to all of the source.
-#
-# > In training the whole target is known and all positions are computed at once, so it's the mask that keeps a
-# > position from copying its answer from the next one. When the decoder writes, nothing comes after the last
-# > position. But our loop will compute all positions again for each new word, and without the mask earlier positions
-# > would see later ones, which never happened in training. (A [cache](#Keeping-keys-and-values) saves that work:
-# > thanks to the mask, earlier keys and values never change, and those of the memory are computed once.) Without the
-# > mask, our translation would become *Two women sit on a bench while a man reads a newspaper*, which is still right,
-# > by luck.
+# > Why hide the future from a decoder that hasn't written it yet? Because it learns from finished translations. There
+# > all positions are computed at once, and each could read its answer one place further on.
 # >
 # > **Why $-\infty$ before the softmax, and not zero weights after it?** As $e^{-\infty} = 0$, a hidden key gets exactly
 # > no weight, and the softmax shares the whole weight among the others. If you set weights to zero afterwards, the
 # > rest would no longer add up to 1, and hidden keys would still have influenced them.
 # >
-# > Batches are a second reason for masking. Sentences have different lengths, so shorter ones are filled up with
-# > `<pad>`, and no position should attend to padding. That's why every attention, cross-attention included, has a
-# > mask. Masks always rule out **keys**, which are the columns of the matrix of attention weights. Its rows belong to
-# > the queries, the positions that receive an answer. A padded position gets one too, but nothing uses it.
+# > Batches are a second reason for masking: shorter sentences are filled up with `<pad>`, and no position should attend
+# > to padding. So every attention has a mask, cross-attention included. Masks always rule out **keys**, the columns of
+# > the matrix of attention weights. Its rows belong to the queries. A padded position is a query, too, but nothing uses
+# > what it receives.
 
 
 # %%
@@ -1519,47 +1501,56 @@ def example_masks() -> Chart:
     shown["decoder"] = (target_mask(tgt), target, target)
     shown["cross-attention"] = (source_mask(src).expand(1, 5, 6), target, source)  # one row for all
     assert target_mask(tgt)[0].sum() == 1 + 2 + 3 + 4 + 4  # a padded query sees the four real keys
-    return grid([[heatmap(m[0], *sides, k, unit="allowed") for k, (m, *sides) in shown.items()]])
+    return grid([[heatmap(m[0], q, k, name, unit="allowed") for name, (m, q, k) in shown.items()]])
 
 
 # %% [markdown]
 # > In two of the masks all rows are equal, so the code keeps only one. Masks are combined with *and*: the decoder may
-# > attend to a key if it is real **and** not in the future. (A causal mask also makes order matter, even without
-# > positions: the third word sees three words, the fourth sees four.)
+# > attend to a key if it is real **and** not in the future.
 # >
-# > <details><summary>What if every key of a row is masked?</summary>
+# > <details><summary>What if every key of a row is masked? And does a mask know the order?</summary>
+# >
+# > A causal mask makes order matter, even without positions: the third word sees three words, the fourth sees four.
 # >
 # > With $-\infty$, every score in the row is $-\infty$, the softmax divides 0 by 0, and the result is NaN, which the
 # > next layer spreads over the whole sentence. That's ugly, but at least you notice. The earlier editions used −10⁹,
-# > which is a number that float16 can't hold. With it, all the scores of the row are equal, so the softmax gives
-# > every key the same weight, *including the masked ones*, and nobody notices. The rule is therefore: every query
-# > must have at least one key. It always does here, because our masks block columns, never whole rows: even a padded
-# > position may look at the real keys. That's harmless: nothing attends to a padded position, since its column is
-# > masked, and its prediction doesn't enter the loss. So a translation mustn't depend on the rest of its batch, and
-# > you can test that: compare a sentence alone and in a batch.
+# > which is a number that float16 can't hold. With it, all the scores of the row are equal, so the softmax gives every
+# > key the same weight, *including the masked ones*, and nobody notices. The rule is therefore: every query must have
+# > at least one key. It always does here: the first token of a sentence is never padding, and none of our masks hides
+# > it from any query, not even from a padded one. That's harmless: nothing attends to a padded position, since its
+# > column is masked, and its prediction doesn't enter the loss. So a translation mustn't depend on the rest of its
+# > batch, and you can test that: compare a sentence alone and in a batch.
 # >
 # > </details>
 #
 # ### Layers of three sublayers
 #
-# ![Where we are: the attention of the decoder to what the encoder made](images/here/cross.svg)
+# ![Where we are: cross-attention](images/here/cross.svg)
 #
 # > A decoder layer is an encoder layer with one more sublayer. It first looks back at what has been written, then at
 # > the source. That second attention is where the two languages meet: the queries come from the decoder, the keys and
-# > values from the memory. All decoder layers read the same memory, the output of the *last* encoder layer, but each
-# > makes its own keys and values from it.
+# > values from the memory. In code, it's one more line:
+# >
+# > ```python
+# > x = self.sublayer[1](x, lambda y: self.src_attn(y, memory, memory, src_mask))
+# > ```
+# >
+# > All decoder layers read the same memory, the output of the *last* encoder layer, but each makes its own keys and
+# > values from it.
 
 
 # %%
+# @title A layer of three sublayers
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention to the memory, then feed-forward (Section 3.1)."""
 
     def __init__(
-        self, d_model: int, self_attn: nn.Module, src_attn: nn.Module, feed_forward: nn.Module
-    ):
+        self, d_model: int, self_attn: nn.Module, src_attn: nn.Module, feed_forward: nn.Module,
+        connection: Callable[[int], nn.Module] = SublayerConnection,
+    ):  # fmt: skip
         super().__init__()
         self.self_attn, self.src_attn, self.feed_forward = self_attn, src_attn, feed_forward
-        self.sublayer = nn.ModuleList(SublayerConnection(d_model) for _ in range(3))
+        self.sublayer = nn.ModuleList(connection(d_model) for _ in range(3))
 
     def forward(
         self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None
@@ -1574,7 +1565,7 @@ class DecoderLayer(nn.Module):
 # %%
 # @title The stack of decoder layers
 class Decoder(nn.Module):
-    """A stack of decoder layers, with a norm at its end (Section 3.1)."""
+    """A stack of decoder layers (Section 3.1); pre-norm needs a norm at its end."""
 
     def __init__(self, layers: list[nn.Module], norm: nn.Module):
         super().__init__()
@@ -1624,8 +1615,8 @@ def target_ids() -> Tensor:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **1.** It skips `eine Zeitung` and gives `liest` three quarters of its weight: the verb that German has put at the
-# > very end of the clause, and that English needs now.
+# > **1.** It skips `eine Zeitung` (3) and gives `liest` three quarters of its weight: the verb that German has put at
+# > the very end of the clause, and that English needs now. `Mann` (2) would say what has been written already.
 # >
 # > </details>
 
@@ -1650,18 +1641,19 @@ def example_cross() -> Chart:
 #
 # ## A vector becomes a word (Section 3.4)
 #
-# ![Where we are: the linear layer and softmax on top of the decoder](images/here/word.svg)
+# ![Where we are: linear layer and softmax](images/here/word.svg)
 #
 # A learned linear map and a softmax turn the decoder's vectors into probabilities for the next token. The linear map
 # uses the same matrix as the embeddings.
 #
 # > To score a token is to take the dot product of its row in the table with the decoder's vector. The largest product
-# > wins: a row gets one by pointing the right way, or by being long. (In our table, the rows of the English words,
-# > which the model has to write, are indeed longer than those of the German words, which it only reads.) The scores
-# > are called *logits*; the logarithms of the probabilities, which we'll need for the loss, are *log-probabilities*.
+# > wins: a row gets one by pointing the right way, or by being long. The scores are called *logits*, and the logarithms
+# > of the probabilities *log-probabilities*. There's no new matrix to learn: in code, `generator.proj.weight =
+# > embeddings.table.weight`.
 
 
 # %%
+# @title The linear layer and softmax
 class Generator(nn.Module):
     """The linear layer and softmax on top of the decoder (Section 3.4)."""
 
@@ -1698,8 +1690,8 @@ def example_next_word() -> None:
 
 
 # %% [markdown]
-# > The answer is *reads*. All that remains is a loop: take the most probable token, add it to what has been written,
-# > and ask again. That's *greedy decoding* in its plainest form.
+# > All that remains is a loop: take the most probable token, add it to what has been written, and ask again. That's
+# > *greedy decoding*.
 
 
 # %%
@@ -1735,10 +1727,10 @@ def example_translation() -> None:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **3.** Fifteen factors of 0.9 would make 0.2, and some are smaller: *are* has only 41%, because *Two women sit* (29%)
-# > and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first of the five favourites in the
-# > table gets 90% or more. It isn't 100%, because in training the model was asked for only about 90%, and for a little
-# > of every other token. That's called [label smoothing](#Regularisation-(Section-5.4)).
+# > **3.** For 90% (1), each token would need more than 99%, and for 40% (2) about 94%. But *are* has only 41%, because
+# > *Two women sit* (29%) and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first of the
+# > five favourites gets about 90%: in training the model was asked for no more than that. This is called [label
+# > smoothing](#Regularisation-(Section-5.4)).
 # >
 # > </details>
 
@@ -1746,8 +1738,8 @@ def example_translation() -> None:
 # %%
 @example
 def example_top_five() -> Any:
-    """What the decoder reads at each step, and its five favourites. All positions were computed at
-    once, and the first favourites are the tokens that the loop found one by one."""
+    """What the decoder reads at each step, and its five favourites: all positions at once, which
+    gives what the loop found one by one."""
     ids = write_by_hand()
     p, found = our_generator()(our_decoded(ids[:, :-1]))[0].exp().topk(5)  # (T, 5)
     rows = [{"reads": token} for token in token_names(ids[0, :-1])]
@@ -1759,20 +1751,29 @@ def example_top_five() -> Any:
 
 
 # %% [markdown]
-# > **The journey so far.** Tokens became ids, ids became vectors, and each vector was told its position. In four
-# > encoder layers, every position read the others, and a small network worked on what it had read; both only added to
-# > the stream. The decoder did the same with what had been written, looked at the memory as well, and turned its last
-# > vector into probabilities.
+# > <details class="note"><summary>Does the loop need the causal mask?</summary>
+# >
+# > When the decoder writes, nothing comes after the last position. But the loop computes all positions again for each
+# > new word, and without the mask earlier positions would see later ones, which never happened in training. Without the
+# > mask, our translation would become *Two women sit on a bench while a man reads a newspaper*, which is still right,
+# > by luck. (A [cache](#Keeping-keys-and-values) saves the work: thanks to the mask, earlier keys and values never
+# > change, and those of the memory are computed once.)
+# >
+# > </details>
 #
 # ## The model assembled
 #
 # ![Where we are: everything](images/here/assembled.svg)
 #
-# > Now the parts become one object. `encode` turns a source into its memory, `decode` turns a target into vectors,
-# > and calling the model does both and scores every token at every target position: it returns logits.
+# > **The journey so far.** Tokens became ids, ids became vectors, and each vector was told its position. In four
+# > encoder layers, every position read the others, and a small network worked on what it had read; both only added to
+# > the stream. The decoder did the same with what had been written, looked at the memory as well, and turned its last
+# > vector into probabilities. The folded cells make one object of the parts: `encode` turns a source into its memory,
+# > `decode` a target into vectors, and calling the model does both and returns logits.
 
 
 # %%
+# @title The model as one object
 class Transformer(nn.Module):
     """Encoder, decoder, embeddings and generator put together (Section 3, Figure 1)."""
 
@@ -1908,9 +1909,9 @@ def example_assembled() -> None:
 # >
 # > <details class="answer"><summary>What happens</summary>
 # >
-# > **3.** *A man chases a dog.* Both sentences consist of the same five words and a full stop, and without positions the
-# > encoder can't tell them apart, so it *must* give both the same translation. With positions, it's *A dog chases a
-# > man.*
+# > **3.** *A man chases a dog.* Both sentences consist of the same five words and a full stop, and without positions
+# > the encoder can't tell them apart, so it *must* give both the same translation. The endings (1) say that one of them
+# > is chased; which one, only the order says. With positions, it's *A dog chases a man.*
 # >
 # > </details>
 # >
@@ -1923,9 +1924,9 @@ def example_assembled() -> None:
 # >
 # > <details class="answer"><summary>What happens</summary>
 # >
-# > **1.** *A dog is taking pictures of a dog, wearing.* The largest score is still the largest, but the blend is gone:
-# > nearly all the weight falls on one word, and the matrices were trained with blends. Easy sentences survive; the one
-# > about the bench even comes out unchanged. In training it would be worse: a softmax that is sure of one key has
+# > **1.** *A dog is taking pictures of a dog, wearing.* The largest score is still the largest (2), but the blend is
+# > gone: nearly all the weight falls on one word, and the matrices were trained with blends. Easy sentences survive;
+# > the one about the bench even comes out unchanged. Training suffers more: a softmax that is sure of one key has
 # > hardly any slope, so it hardly learns.
 # >
 # > </details>
@@ -1955,10 +1956,13 @@ def example_assembled() -> None:
 
 # %%
 class DroppingConnection(SublayerConnection):
-    """With dropout on what the sublayer adds (Section 5.4)."""
+    """With dropout on what the sublayer adds (Section 5.4), and perhaps with another norm."""
 
-    def __init__(self, d_model: int, dropout: float):
+    def __init__(
+        self, d_model: int, dropout: float, norm: Callable[[int], nn.Module] = nn.LayerNorm
+    ):
         super().__init__(d_model)
+        self.norm = norm(d_model)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -2001,54 +2005,66 @@ class DroppingFeedForward(PositionwiseFeedForward):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) to (B, T, d_model), each position on its own."""
-        return self.W_2(self.dropout(self.W_1(x).relu()))
+        if self.training and self.dropout.p:
+            return self.W_2(self.dropout(self.W_1(x).relu()))
+        return super().forward(x)
 
 
 # %% [markdown]
 # ## A fresh model
 #
-# > `make_model` builds a new model, with fresh weights. `make_model(37_000, 37_000, tie="all")` is the paper's base
-# > model. The keyword arguments `norm`, `positions` and `tie` select variants. `tie` says which of the three
-# > embedding matrices are shared: `"all"` as in the paper (the two languages then need a shared vocabulary),
-# > `"target"` for the two on the target side, or `"none"`, which gives the base model two more tables of $37000
-# > \times 512$: 38 million weights on top of its 63 million. (Each call of `attn()` below makes a separate attention
-# > module.)
+# > `make_model` builds a new model, with fresh weights. Its sizes are those of the paper's base model, which also
+# > shares its matrices: `make_model(37_000, 37_000, tie="all")`. The keyword arguments `norm`, `positions` and `tie`
+# > select variants. `tie` says which of the three embedding matrices are shared: `"all"` as in the paper (the two
+# > languages then need a shared vocabulary), `"target"` for the two on the target side, or `"none"`, which gives the
+# > base model two more tables of $37000 \times 512$: 38 million weights on top of its 63 million. (Each call of
+# > `attn()` below makes a separate attention module.) `positions` and the last five arguments put
+# > other parts into the model.
 # >
 # > <details class="note"><summary>The other arguments</summary>
 # >
 # > `d_k` is the width of queries and keys if it isn't `d_model / h` (Table 3, row B). `inner_dropout` adds two more
 # > uses of dropout, which Section 5.4 doesn't name: one on the attention weights, which Section 6.3 mentions in
 # > passing, and one inside the feed-forward network, which only the authors' code has. In their first release both
-# > rates were 0, as they are here, so the default is the original base model.
+# > rates were 0, as they are here.
 # >
 # > </details>
 
 
 # %%
+Part = Callable[..., nn.Module]  # a class, or a function that makes a module
+POSITIONS = {"sinusoidal": PositionalEncoding, "learned": LearnedPositions}
+CONNECTIONS = {"post": PostNorm, "pre": DroppingConnection}
+
+
 def make_model(
     src_vocab: int, tgt_vocab: int, N: int = 6, d_model: int = 512, d_ff: int = 2048, h: int = 8,
     dropout: float = 0.1, *, norm: Literal["post", "pre"] = "post",
     tie: Literal["none", "target", "all"] = "none", inner_dropout: float = 0.0,
-    d_k: int | None = None, positions: Literal["sinusoidal", "learned"] = "sinusoidal",
+    d_k: int | None = None, positions: Literal["sinusoidal", "learned"] | Part = "sinusoidal",
+    attention: Part = AdjustableAttention, cross_attention: Part | None = None,
+    feed_forward: Part = DroppingFeedForward, connection: Part | None = None,
+    norm_layer: Part = nn.LayerNorm,
 ) -> Transformer:  # fmt: skip
-    """A fresh Transformer, by default the base model (Table 3); ValueError if sizes do not fit."""
+    """A fresh Transformer, by default of the base model's sizes (Table 3), its matrices untied.
+
+    Raises ValueError if sizes do not fit.
+    """
     settings = dict(N=N, d_model=d_model, d_ff=d_ff, h=h, dropout=dropout, norm=norm, tie=tie)
-    settings |= dict(inner_dropout=inner_dropout, d_k=d_k, positions=positions)
+    settings |= dict(inner_dropout=inner_dropout, d_k=d_k)
+    if isinstance(positions, str):
+        settings["positions"] = positions
     check_sizes(src_vocab, tgt_vocab, settings)
-    attn = functools.partial(MultiHeadedAttention, h, d_model)
-    ffn = functools.partial(PositionwiseFeedForward, d_model, d_ff)
-    if inner_dropout or d_k:
-        attn = functools.partial(AdjustableAttention, h, d_model, inner_dropout, d_k)
-        ffn = functools.partial(DroppingFeedForward, d_model, d_ff, inner_dropout)
-    last_norm = functools.partial(nn.LayerNorm, d_model) if norm == "pre" else nn.Identity
-    kind = PositionalEncoding if positions == "sinusoidal" else LearnedPositions
-    place = functools.partial(kind, d_model, dropout)
-    encoder = Encoder([EncoderLayer(d_model, attn(), ffn()) for _ in range(N)], last_norm())
-    decoder = Decoder([DecoderLayer(d_model, attn(), attn(), ffn()) for _ in range(N)], last_norm())
-    if dropout or norm == "post":
-        connection = PostNorm if norm == "post" else DroppingConnection
-        for layer in [*encoder.layers, *decoder.layers]:
-            layer.sublayer = nn.ModuleList(connection(d_model, dropout) for _ in layer.sublayer)
+    attn = functools.partial(attention, h, d_model, inner_dropout, d_k)
+    cross = functools.partial(cross_attention or attention, *attn.args)
+    ffn = functools.partial(feed_forward, d_model, d_ff, inner_dropout)
+    connect = functools.partial(connection or CONNECTIONS[norm], dropout=dropout, norm=norm_layer)
+    place = functools.partial(POSITIONS.get(positions, positions), d_model, dropout)
+    last_norm = functools.partial(norm_layer, d_model) if norm == "pre" else nn.Identity
+    layers = [EncoderLayer(d_model, attn(), ffn(), connect) for _ in range(N)]
+    encoder = Encoder(layers, last_norm())
+    layers = [DecoderLayer(d_model, attn(), cross(), ffn(), connect) for _ in range(N)]
+    decoder = Decoder(layers, last_norm())
     src_embed = EmbeddingsWithPositions(Embeddings(d_model, src_vocab), place())
     tgt_embed = EmbeddingsWithPositions(Embeddings(d_model, tgt_vocab), place())
     model = Transformer(encoder, decoder, src_embed, tgt_embed, Generator(d_model, tgt_vocab))
@@ -2086,13 +2102,12 @@ def initialise(model: Transformer, tie: str) -> None:
 
 # %%
 # @title Sizes that do not fit are refused
-CHOICES = {"norm": ("post", "pre"), "tie": ("none", "target", "all")}
-CHOICES |= {"positions": ("sinusoidal", "learned")}
+CHOICES = {"norm": (*CONNECTIONS,), "tie": ("none", "target", "all"), "positions": (*POSITIONS,)}
 SIZE_NAMES = ("src_vocab", "tgt_vocab", "N", "d_model", "d_ff", "h", "d_k")
 
 
 def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> None:
-    """Raise ValueError for what does not make a model; `positional_encoding` checks its own."""
+    """Raise ValueError for what does not make a model."""
     for name, value in {"src_vocab": src_vocab, "tgt_vocab": tgt_vocab, **settings}.items():
         if name in CHOICES and value not in (known := CHOICES[name]):
             choices = f"{', '.join(known[:-1])} or {known[-1]}"
@@ -2105,6 +2120,9 @@ def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> Non
     if settings["d_model"] % settings["h"]:
         sizes = "d_model = {d_model} and h = {h}".format(**settings)
         raise ValueError(f"d_model must be a multiple of h, but {sizes}")
+    if settings["d_model"] % 2 and settings["positions"] == "sinusoidal":
+        d_model = settings["d_model"]
+        raise ValueError(f"d_model must be even for pairs of sine and cosine, but it is {d_model}")
     if settings["tie"] == "all" and src_vocab != tgt_vocab:
         sizes = f"the sizes are {src_vocab} and {tgt_vocab}"
         raise ValueError(f"tie='all' needs one vocabulary for both sides, but {sizes}")
@@ -2159,56 +2177,44 @@ def example_pre_post() -> Chart:
 #
 # > Attention is the only place where positions meet, and masks rule out keys. Everything else works on each position
 # > alone, and every result is added to the stream.
-# >
-# > **Exercises:**
-# >
-# > - [1.1 The encoder without its positions](exercises.ipynb#1.1-The-encoder-without-its-positions) ★, 10 minutes
-# > - [1.2 Counting an encoder layer's
-# >   multiplications](exercises.ipynb#1.2-Counting-an-encoder-layer's-multiplications) ★★, 15 minutes
-# > - [1.3 Concatenating token and position](exercises.ipynb#1.3-Concatenating-token-and-position) ★★, 20 minutes
-# > - [1.4 Attention from memory](exercises.ipynb#1.4-Attention-from-memory) ★★, 15 minutes
 
 
 # %% [markdown]
 # # Part 2: How it learns
 #
-# > A fresh model has random numbers in its matrices, and writes gibberish. It learns from pairs of sentences, in
-# > three steps that are repeated thousands of times: predict, measure the error, move every weight a little in the
-# > direction that makes the error smaller.
+# > A fresh model has random numbers in its matrices. It learns from pairs of sentences, in three steps that are
+# > repeated thousands of times: predict, measure the error, move every weight a little in the direction that makes the
+# > error smaller.
 #
 # ## Batches and the shift (Section 5.1)
 #
-# The decoder predicts each target token from those before it. Its input is the target, shifted right by one position
-# (Sections 3 and 3.1, Figure 1).
+# The decoder's input is the target, shifted right by one position (Sections 3 and 3.1, Figure 1).
 #
-# ![The target `<s> two cats </s>`, used twice: its first three tokens are what the decoder reads, its last three what it must predict; lines lead from each token that is read to the predictions that may use it](images/target_shift.svg)
+# ![The target `<s> two cats </s>`, used twice: its first three tokens are read, its last three predicted](images/target_shift.svg)
 #
 # > Each target sentence is used twice. Without its last token, `tgt[:, :-1]` in code, it's what the decoder *reads*;
 # > without its first, `tgt[:, 1:]`, it's what the decoder must *predict*. (A `Batch`, folded, keeps the two as `tgt`
-# > and `tgt_y`. The paper's batches have about 25,000 tokens on each side, from pairs of similar length. The loss is
-# > the mean over the target's tokens, without padding.) In the picture, the position that reads `two` may look at
-# > `<s>` and `two`, and must predict `cats`.
+# > and `tgt_y`.) In the picture, the position that reads `two` may look at `<s>` and `two`, and must predict `cats`.
 # >
-# > **All positions at once.** During training the whole target is known, so the decoder reads all of it in one pass,
-# > with the mask. Each position sees what it would have seen had it written the right words, and computes the same.
-# > So one pass gives a prediction, and an error, at *every* position: that's why a Transformer trains so fast,
-# > although it writes one word at a time. Showing the model the true earlier tokens instead of its own guesses is
-# > called *teacher forcing*. It isn't cheating, because the mask hides from each position what that position has to
-# > predict. But it has a price: the model never learns what to do after a mistake of its own, which is called
-# > *exposure bias*.
+# > **All positions at once.** The decoder reads the whole target in one pass, with the mask. Each position sees what it
+# > would have seen had it written the right words, and computes the same. So one pass gives a prediction, and an error,
+# > at *every* position: that's why a Transformer trains so fast, although it writes one word at a time. Showing the
+# > model the true earlier tokens instead of its own guesses is called *teacher forcing*. It isn't cheating, because the
+# > mask hides from each position what that position has to predict. But it has a price: the model never learns what to
+# > do after a mistake of its own, which is called *exposure bias*.
 # >
-# > **Predict.** Suppose that you forget the shift: each position has to predict the very token that it reads. What will
-# > you see?
+# > **Predict.** Suppose that you forget the shift: each position has to predict the very token that it reads. What does
+# > the trained model write?
 # >
-# > 1. the error doesn't fall
-# > 2. an error message
-# > 3. the error soon falls almost to zero, and the model writes `<s> <s> <s> …` for ever
+# > 1. the right translation, but each word one step late
+# > 2. the same token again and again
+# > 3. fluent English that has nothing to do with the source
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **3.** Copying what you have just read is easy, and when the model writes, it goes on copying its first token. So
-# > if an error falls suspiciously fast, check the shift. (With a shift of two, on the other hand, the model would have
-# > to guess a word without having seen the one before.)
+# > **2.** `<s> <s> <s> …`, for ever. Copying what you have just read is easy, so the error soon falls almost to zero,
+# > and when the model writes, it goes on copying its first token. It never had to look at the source (so not 1), nor to
+# > learn which words follow each other (3). If an error falls suspiciously fast, check the shift.
 # >
 # > </details>
 
@@ -2245,8 +2251,7 @@ class Batch:
 @example
 def example_shift() -> Any:
     """The shorter sentence of a batch of two, position by position: what it reads, what it may
-    attend to, what it must predict, and whether that counts. (A source ends with `</s>` but needs
-    no `<s>`, which only gives the decoder something to read before the first word.)"""
+    attend to, what it must predict, and whether that counts."""
     names = dict(enumerate(SPECIALS)) | {10: "a", 11: "dog", 12: "runs", 13: "two", 14: "cats"}
     tgt = pad_rows([[BOS, 10, 11, 12, EOS], [BOS, 13, 14, EOS]])
     batch, rows = Batch(torch.tensor([[5, EOS], [6, EOS]]), tgt), []
@@ -2265,34 +2270,39 @@ def example_shift() -> Any:
 #
 # > The error is measured by the *cross-entropy*: the loss of a token is $-\log p(y)$, where $p(y)$ is the probability
 # > that the model gave to the right token $y$. Probability 1 costs nothing; every time the probability halves, the loss
-# > grows by 0.69. (With natural logarithms its unit is the *nat*.) The exponential of the mean loss is the
-# > *perplexity*: a model with perplexity 5 is as unsure as if it had to guess among five tokens.
+# > grows by 0.69. (With natural logarithms its unit is the *nat*.) The loss of a batch is the mean over the target's
+# > tokens, without padding. The exponential of that mean is the *perplexity*: a model with perplexity 5 is as unsure as
+# > if it had to guess among five tokens.
 # >
-# > **Predict.** Our vocabulary has 6,106 tokens. What is the loss of a fresh model, roughly?
+# > **Predict.** Our vocabulary has 6,106 tokens. Make a fresh model, and let the entries of its table of embeddings be
+# > random numbers of about 1 in size, as PyTorch does. What is its first loss?
 # >
-# > 1. 0.7
-# > 2. 8.7
-# > 3. 6,106
+# > 1. about $\log 6106 \approx 8.7$, as it knows nothing
+# > 2. far more
+# > 3. far less
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** A model that knows nothing finds all tokens about equally likely, and $-\log(1/6106) = \log 6106 \approx
-# > 8.7$; its perplexity is 6,106. Whenever you train a language model, compare its first loss with the logarithm of
-# > its vocabulary's size. If it's well above, the scores begin too large (scores of variance 1 add about 0.5); if
-# > it's well below, something gives the answer away.
+# > **2.** About 127. A model that finds all tokens equally likely has a loss of 8.7 (1), and for less it would have to
+# > know something (3). But this one is *sure*, and wrong. What it reads stays on the stream, and the output layer has
+# > the same rows: a row's product with itself adds up 128 squares, so each position is sure of the token that it has
+# > just read. So the entries must begin at about $d_{\text{model}}^{-0.5}$, and tokens that are read are multiplied by
+# > $\sqrt{d_{\text{model}}}$. Then the first loss is about 9. Always compare it with the logarithm of the vocabulary's
+# > size.
 # >
 # > </details>
 # >
 # > **Where learning begins: $p - q$.** How should the scores change so that the loss falls? The probabilities are the
-# > softmax of the logits $z$, so $\log p_k = z_k - \log \sum_j e^{z_j}$. Let $q$ be what the model should say: 1 for the
-# > right token, 0 for all others. Then the loss is $-\sum_k q_k \log p_k = \log \sum_j e^{z_j} - \sum_k q_k z_k$, and
-# > its derivative is what the model says minus what it should say:
+# > softmax of the logits $z$, so $\log p_k = z_k - \log \sum_j e^{z_j}$. Let $q$ be what the model should say: 1 for
+# > the right token, 0 for all others. (With [label smoothing](#Regularisation-(Section-5.4)), as our model was trained,
+# > it's about 0.9 for the right token and a little for the others.) Then the loss is $-\sum_k q_k \log p_k = \log
+# > \sum_j e^{z_j} - \sum_k q_k z_k$, and its derivative is what the model says minus what it should say:
 # >
 # > $$\frac{\partial\,\mathrm{loss}}{\partial z_k} = p_k - q_k$$
 # >
 # > A token that got too much probability is pushed down, one that got too little is pulled up, and the force is as
-# > large as the error. When $p_k$ and $q_k$ agree, nothing changes. Take our trained model at the moment when
-# > it has read *Two women are sitting on a bench while a man* and should say *reads*.
+# > large as the error. Take our trained model at the moment when it has read *Two women are sitting on a bench while a
+# > man* and should say *reads*:
 
 
 # %%
@@ -2313,8 +2323,8 @@ def example_p_minus_q() -> Any:
 
 # %% [markdown]
 # > From the logits, the error travels back through every layer, by the chain rule: each part takes the gradient of its
-# > output, passes on the gradient of its input, and picks up the gradients of its weights on the way. PyTorch does all
-# > of that in `backward`. (In [`one_screen.py`](one_screen.py), each function has its derivative beside it.)
+# > output, and passes on that of its input and of its weights. PyTorch does all of that in `backward`. (In
+# > [`one_screen.py`](one_screen.py), each function has its derivative beside it.)
 #
 # ## One update
 #
@@ -2346,16 +2356,13 @@ def example_rate() -> Chart:
 
 # %% [markdown]
 # > The optimiser, Adam, moves each weight against its gradient, by at most about the learning rate. It takes roughly
-# > the mean of the last ten gradients, and divides it by the usual size of this weight's gradients. So what counts is
-# > the mean's sign, and whether it's larger or smaller than usual. While Adam is still finding out what's usual, the
-# > rate is small: that's the warmup. (A [side room](#Optimiser-(Section-5.3)) says more about both. In the code,
+# > the mean of the last ten gradients, and divides it by the usual size of this weight's gradients. While Adam is still
+# > finding out what's usual, the rate is small: that's the warmup. (A [side room](#Optimiser-(Section-5.3)) says more.
 # > `factor` scales the whole curve; in the paper it's 1.)
 # >
 # > Real training also uses *dropout*: a tenth of the numbers in what each sublayer adds, and in the sums of embedding
-# > and position, are set to zero at random, so that the model doesn't come to rely on any single number. When the
-# > model translates, dropout must be off; `model.eval()` sees to that.
-# >
-# > Now we have everything, and an update takes seven lines.
+# > and position, are set to zero at random, so that the model doesn't come to rely on any single number. When it
+# > translates, `model.eval()` turns dropout off. An update takes seven lines:
 
 
 # %%
@@ -2396,9 +2403,8 @@ def example_learn() -> None:
 
 
 # %% [markdown]
-# > (The first loss is close to $\log 6106$, as it should be.) That model knows one sentence; give it another, and it
-# > will write the same. To *translate*, it has to see so many sentences that learning them by heart is harder than
-# > learning German.
+# > That model knows one sentence; give it another, and it will write the same. To *translate*, it has to see so many
+# > sentences that learning them by heart is harder than learning German.
 # >
 # > **Try it.** Let the decoder see the future: `learn_one_sentence(mask=False)`. Its loss falls to 0.00 as well.
 # > What does it write afterwards?
@@ -2410,12 +2416,10 @@ def example_learn() -> None:
 # > <details class="answer"><summary>What happens</summary>
 # >
 # > **1.** *while while while while while while while while a man reads a man reads a bench.* Each position could read
-# > its answer one place further on, so that's what the model learned to do. When it writes, there's nothing further
-# > on to read. In [German numbers](#A-second-task:-German-numbers), on the web page, you can watch this happen in
-# > your browser. (And `learn_one_sentence(shift=False)` shows what you predicted above. Its loss begins at 3.6
-# > instead of 8.9: with a shared table, the token that's read scores highest from the start.) A test shows such a
-# > leak without training: change one token of the target, and [no earlier prediction may
-# > move](#What-the-loss-can't-see).
+# > its answer one place further on, so that's what the model learned to do. When it writes, there's nothing further on
+# > to read: it hasn't learned the sentence (2). Nor does it copy what it has just read (3), which is what happens
+# > without the shift: try `learn_one_sentence(shift=False)`. A test shows such a leak without training: change one
+# > token of the target, and [no earlier prediction may move](#What-the-loss-can't-see).
 # >
 # > </details>
 #
@@ -2428,9 +2432,10 @@ def example_learn() -> None:
 # %%
 @example
 def example_while_it_learns() -> Any:
-    """What a model in training makes of our sentence."""
-    rows = [stage for row in saved_rows("learning")[-1:] for stage in row["stages"]]
-    return table([{k: s[k] for k in ("updates", "translation")} for s in rows]) if rows else None
+    """What a model in training makes of our sentence, and the model of Part 1 at last."""
+    stages = [stage for row in saved_rows("learning")[-1:] for stage in row["stages"]]
+    rows = [{"updates": str(s["updates"]), "translation": s["translation"]} for s in stages]
+    return table([*rows, {"updates": "our model", "translation": translate(SENTENCE)}])
 
 
 # %% [markdown]
@@ -2443,10 +2448,10 @@ def example_while_it_learns() -> Any:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** Grey is what it looks like after 85 updates. After 170, the rows that predict *man* and *newspaper* look at
-# > a noun, but both look at `Bank`; those that predict *a* look at articles. After 850, the row that predicts *reads*
-# > has found `liest`, and most other rows have found their word. So first the model learns which *kind* of word it
-# > needs, then which one.
+# > **2.** Grey (3) is what it looks like after 85 updates. After 170, the rows that predict *man* and *newspaper* look
+# > at a noun, but both look at `Bank`; those that predict *a* look at articles. After 850, the row that predicts
+# > *reads* has found `liest`, and most other rows have found their word. So it isn't the same map that gets darker (1):
+# > first the model learns which *kind* of word it needs, then which one.
 # >
 # > </details>
 
@@ -2639,7 +2644,8 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 # > individual batches; with $\beta_2 = 0.98$, the second looks back over about fifty. The step is the learning rate
 # > times the first, divided by the square root of the second:
 # >
-# > $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2, \qquad w \leftarrow w - \mathit{lrate} \cdot \hat m \,/\, (\sqrt{\hat v} + \epsilon)$$
+# > $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2$$
+# > $$w \leftarrow w - \mathit{lrate} \cdot \hat m \,/\, (\sqrt{\hat v} + \epsilon)$$
 # >
 # > The hats stand for a correction that matters in the first steps, when the averages, which start at zero, are still
 # > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$. And $\epsilon$ keeps the
@@ -2689,10 +2695,10 @@ class Config:
     smoothing: float = 0.1  # eps_ls (5.4)
     seed: int = 0
 
-    def make_model(self, vocab: int) -> Transformer:
+    def make_model(self, vocab: int, **parts: Part) -> Transformer:
         """A fresh model of these sizes; languages share vocabulary and matrix (Section 3.4)."""
         sizes = (self.N, self.d_model, self.d_ff, self.h, self.dropout)
-        return make_model(vocab, vocab, *sizes, norm=self.norm, tie="all")
+        return make_model(vocab, vocab, *sizes, norm=self.norm, tie="all", **parts)
 
 
 # %% [markdown]
@@ -3060,16 +3066,186 @@ def example_longer() -> Chart:
 
 
 # %% [markdown]
+# ## Summary of Part 2
+#
+# > Targets are shifted by one, and all positions learn at once. The gradient at the logits is $p - q$: what the model
+# > says minus what it should say. The loss of an update is a sum over tokens divided by their number, however the
+# > update is cut up.
+
+
+# %% [markdown]
+# # What next
+#
+# > You've built a Transformer, and seen it translate and learn.
+#
+# ## What to delete to get GPT
+#
+# > Most of today's language models are this model with parts taken away. Delete the encoder. Then there's no memory to
+# > look at, so delete cross-attention as well. What is left is self-attention with a causal mask and a feed-forward
+# > network: an `EncoderLayer` that is given a causal mask. Up to details such as learned positions, that is GPT
+# > (Radford et al., 2018):
+
+
+# %%
+def gpt(ids: Tensor, embed: nn.Module, stack: Encoder, generator: Generator) -> Tensor:
+    """Logits of the token after each position (B, T, vocab), from the tokens up to it (B, T)."""
+    x = embed(ids)  # (B, T, d_model)
+    x = stack(x, subsequent_mask(ids.size(1)))  # each position sees itself and what is before it
+    return generator.logits(x)
+
+
+# %%
+@example
+def example_gpt() -> None:
+    """A fresh GPT with the sizes of our model: how many weights it has,
+    and a check that no position sees the future."""
+    torch.manual_seed(0)
+    whole = make_model(6106, 6106, **SIZES, dropout=0.0, norm="pre", tie="all").eval()
+    parts = whole.tgt_embed, whole.encoder, whole.generator
+    ids = torch.randint(4, 6106, (1, 8))
+    logits, other = gpt(ids, *parts), gpt(ids + torch.tensor([0, 0, 0, 0, 0, 0, 0, 1]), *parts)
+    assert torch.equal(logits[:, :7], other[:, :7]) and not torch.equal(logits[:, 7], other[:, 7])
+    kinds = {"translator": whole, "GPT": nn.ModuleList(parts)}
+    counts = {name: sum(p.numel() for p in kind.parameters()) for name, kind in kinds.items()}
+    print({name: f"{n:,} weights" for name, n in counts.items()})
+
+
+# %% [markdown]
+# > | | our translator | GPT |
+# > |---|---|---|
+# > | reads | a source, and what it has written so far | one text: all that it was given and all that it has written |
+# > | attention | three kinds | one: masked self-attention |
+# > | learns from | pairs of sentences | any text: every token is the target of those before it |
+# > | loss, $p - q$, update | Part 2 | the same |
+# >
+# > The rest is mostly size: GPT-3 has 96 layers of width 12,288 (Brown et al., 2020). And the layers have changed a
+# > little. [Since 2017](since_2017.ipynb) builds all of that, and a small GPT that writes captions.
+# >
+# > <details><summary>How many weights that makes</summary>
+# >
+# > A layer has $4d^2$ weights in attention, with $d$ for $d_{\text{model}}$, and $8d^2$ in its network if that is four
+# > times as wide, as in the paper. So GPT-3's layers have $96 \cdot 12 \cdot 12288^2 \approx 1.74 \cdot 10^{11}$. The
+# > paper's decoder layers have two attentions, so base has $6 \cdot 12 d^2 + 6 \cdot 16 d^2$ and a table of $37000 d$,
+# > 63 million in all.
+# >
+# > </details>
+#
+# ## What the maps don't tell
+#
+# > **Predict.** When *man* is due, in a caption that begins with `Ein Mann`, the cross-attention of the last layer
+# > looks at `Mann`. We take a hundred such captions, and replace what this attention adds with what it adds if the same
+# > sentence begins with `Ein Junge` (a boy). In how many of them does the model now say *boy*?
+# >
+# > 1. in nearly all
+# > 2. in about half
+# > 3. in none
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **3.** In none, although the map says where *man* comes from. The third layer had already passed the word on. If the
+# > last *two* layers are replaced together, it's nearly all of them. [Part 6](#Watching-and-intervening) tells the
+# > whole story.
+# >
+# > </details>
+# >
+# > So be careful with stories such as "`auf` looks at `Bank`", for three reasons. A weight says how much of a value is
+# > taken, not what is in it. After the first layer, the vector at the place of `Bank` has taken in the words around it.
+# > And there are other heads and layers, and the stream flows past all of them. A map suggests what the model may be
+# > doing; to know, change something and see what happens.
+#
+# ## A test of yourself
+#
+# > Answer aloud, as if somebody had asked you; then open the answer.
+# >
+# > **1. What are query, key and value, and where do they come from?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > Each is the vector of a position times a learned matrix: what the position is looking for, what it can be found by,
+# > and what it passes on. Query times key gives a score, the softmax turns scores into weights, and the position
+# > receives the weighted sum of the values. → [Queries, keys and values](#Queries,-keys-and-values).
+# >
+# > </details>
+# >
+# > **2. Why are scores divided by $\sqrt{d_k}$?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > A dot product of $d_k$ independent terms has variance $d_k$. With large scores, the softmax gives everything to one
+# > key and has hardly any slope. → [Scaled dot-product attention](#Scaled-dot-product-attention-(Section-3.2.1)).
+# >
+# > </details>
+# >
+# > **3. If you shuffle the words of the source, what changes without positions, and what with them?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > Without positions, nothing: every word receives the same, and the translation stays the same. With them, words in
+# > another order receive something else. → [Positions](#Positions-(Section-3.5)).
+# >
+# > </details>
+# >
+# > **4. What flows along the residual stream, and who may change it?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > One vector for each position, from its embedding to the top. Each sublayer reads a normalised copy and *adds* what
+# > it computes; nothing is overwritten. → [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)).
+# >
+# > </details>
+# >
+# > **5. Where does a mask act, and why not after the softmax? What does the decoder need one for?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > It sets scores to $-\infty$ before the softmax. After it, the weights would no longer add up to 1, and hidden keys
+# > would have influenced them. In training the decoder reads whole targets: without the causal mask, each position
+# > could read its answer. Padding is hidden in all three kinds of attention. → [Masks](#Masks).
+# >
+# > </details>
+# >
+# > **6. In cross-attention, where do queries, keys and values come from?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > Queries from the decoder's stream, keys and values from the memory, the output of the last encoder layer. → [Layers
+# > of three sublayers](#Layers-of-three-sublayers).
+# >
+# > </details>
+# >
+# > **7. The decoder writes one token at a time. How can it be trained on all positions at once?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > The whole target is fed in, shifted by one; thanks to the mask, each position sees just what it would have seen had
+# > it written the right words, and predicts the next token. → [Batches and the
+# > shift](#Batches-and-the-shift-(Section-5.1)).
+# >
+# > </details>
+# >
+# > **8. The model says *is* with probability 0.06, and *is* is wrong. What is the gradient of the loss for its score,
+# > and what does the update do?**
+# >
+# > <details class="answer"><summary>Answer</summary>
+# >
+# > $p - q = 0.06 - 0 = 0.06$. The update pushes the score down, but less hard than it pulls up that of *reads*, whose
+# > error is $-0.14$. → [The loss](#The-loss).
+# >
+# > </details>
+# >
+# > Six or more? Then you can go on. If not, follow the links.
+
+# %% [markdown]
 # ## A second task: German numbers
 #
-# > In copying, the order stays the same. In the next task it changes: the model reads a German number letter by
-# > letter, and writes its digits. In German the units come before the tens (`einundzwanzig` is "one and twenty"), so
-# > the word for the last digit is to the left of the word for the digit before it. The letters are tokens, and the
-# > model has one layer in each half and six thousand weights. It sees all numbers up to 99 and four fifths of those
-# > from 100 to 999; the others are held out.
-# >
-# > *On the web page, a panel below this paragraph trains such a model in your browser. Take away the shift, the mask
-# > or the positions, and see what they were for.*
+# > Now train one. The model reads a German number letter by letter, and writes its digits. In German the units come
+# > before the tens (`einundzwanzig` is "one and twenty"), so the order changes. The letters are tokens, and the model
+# > has one layer in each half and six thousand weights. It sees all numbers up to 99 and four fifths of those from 100
+# > to 999; the others are held out.
+
+# %% [markdown] tags=["active-ipynb"]
+# *On the web page, such a model learns in your browser. Take away the shift, the mask or the positions, and see what
+# they were for.*
 
 # %%
 # @title German number words
@@ -3094,6 +3270,7 @@ def german_number(n: int) -> str:
 
 
 # %%
+# @title The pairs, and the model that learns them
 LETTERS = [*SPECIALS, *sorted({sign for n in range(1000) for sign in german_number(n) + str(n)})]
 
 
@@ -3134,8 +3311,7 @@ def example_numbers() -> None:
 
 
 # %% [markdown]
-# > To copy, a model has to learn where to look. This one has also learned what words mean: nobody told it that
-# > `vierzig` is a 4 in the second place from the right. Where does it look when it writes a digit?
+# > Nobody told it that `vierzig` is a 4 in the second place from the right. Where does it look when it writes a digit?
 
 
 # %%
@@ -3157,11 +3333,10 @@ def example_number_map(n: int = 345) -> Chart:
 #
 # ## What the loss can't see
 #
-# > "It learns, but it writes nonsense. Why?" Few questions about Transformers are asked more often, and the loss
-# > can't answer this one: it says how well a model predicts from what it sees, but not whether it sees something that
-# > it mustn't. We took the model that reads German numbers, and trained it with common mistakes in the code. *Forced*
-# > is the share of the held-out numbers' tokens that are right if the model reads the true tokens before them, as in
-# > training; *written* is the share of held-out numbers that it gets right when it writes them by itself.
+# > "It learns, but it writes nonsense. Why?" The loss can't answer this one: it says how well a model predicts from
+# > what it sees, but not whether it sees something that it mustn't. We trained the model of German numbers with common
+# > mistakes in the code. *Forced* is the share of the held-out numbers' tokens that are right if the model reads the
+# > true tokens before them, as in training; *written* is the share of held-out numbers that it gets right by itself.
 
 # %%
 # @title Five mistakes, and what shows them
@@ -3187,238 +3362,50 @@ def example_clinic() -> Any:
 
 
 # %% [markdown]
-# > None of these five losses looks ill (three are even lower than the healthy model's), and with the true tokens
-# > before it nearly every token is right. Yet almost no number is written correctly.
+# > None of these five losses looks ill, and with the true tokens before it nearly every token is right. Yet almost no
+# > number is written correctly.
 # >
-# > So look for the mistake in this order. First the **wires**: change one word of the target, and see which
-# > predictions move. In a healthy model, no prediction depends on a later word, on padding, or on the other pairs of
-# > the batch; but they must change if you give it another source, or put the source's words in another order. That
-# > takes a tenth of a second, and no training. Then compute the **loss** once more from the logits, position $t$
-# > against token $t + 1$, and see whether it's the one that's reported. Compute the **gradient** twice, without
-# > dropout, and see whether it's the same and whether every matrix has one. Count the weights (**inventory**). Let
-# > the model learn eight pairs by **heart** and then *translate* them: if it can't, there's no need for a long run.
-# > Once the model is trained, give each target the source of another pair (**swap**): that must raise the loss. See
-# > whether its **translations** are the same alone and in a batch, and whether it needs **references**, the right
-# > answers, to write well.
+# > So test the **wires** first: change one word of the target, and see which predictions move. None may depend on a
+# > later word, on padding, or on the other pairs of the batch; but they must change with the source, and with the order
+# > of its words. That takes a tenth of a second, and no training.
+# >
+# > <details><summary>In which order to look further</summary>
+# >
+# > Compute the **loss** once more from the logits, position $t$ against token $t + 1$, and see whether it's the one
+# > that's reported. Compute the **gradient** twice, without dropout, and see whether it's the same and whether every
+# > matrix has one. Count the weights (**inventory**). Let the model learn eight pairs by **heart** and then *translate*
+# > them: if it can't, there's no need for a long run. Once the model is trained, give each target the source of another
+# > pair (**swap**): that must raise the loss. See whether its **translations** are the same alone and in a batch, and
+# > whether it needs **references**, the right answers, to write well.
 # >
 # > `practice/examine.py` does all of this for any model. The program's `train` looks at wires, loss and gradient before
 # > the first update. The [lab notebook](lab_notebook.ipynb#What-shows-a-mistake) lists all the mistakes, and what shows
-# > each of them. In the [clinic](practice/clinic.ipynb), twelve broken models
-# > wait for you to repair them.
-#
-# ## Summary of Part 2
-#
-# > Targets are shifted by one, and all positions learn at once. The gradient at the logits is $p - q$: what the model
-# > says minus what it should say. The loss of an update is a sum over tokens divided by their number, however the
-# > update is cut up.
+# > each of them.
 # >
-# > **Exercises:**
+# > </details>
 # >
-# > - [2.1 A model that reverses](exercises.ipynb#2.1-A-model-that-reverses) ★, 15 minutes
-# > - [2.2 Training without a warmup](exercises.ipynb#2.2-Training-without-a-warmup) ★★, 20 minutes
-# > - [2.3 The gradient of the smoothed loss](exercises.ipynb#2.3-The-gradient-of-the-smoothed-loss) ★★, 15 minutes
-
+# > In the [clinic](practice/clinic.ipynb), twelve broken models wait for you to repair them.
 
 # %% [markdown]
-# # What next
-#
-# > You've built a Transformer, and seen it translate and learn. How is it related to the models that everybody talks
-# > about?
-#
-# ## What to delete to get GPT
-#
-# > Most of today's language models are this model with parts taken away. Delete the encoder. Then there's no memory
-# > to look at, so delete cross-attention as well, the second sublayer of each decoder layer. What is left is
-# > self-attention with a causal mask and a feed-forward network: an `EncoderLayer` that is given a causal mask. Up to
-# > details such as learned positions, that is GPT (Radford et al., 2018). With the classes of Part 1, it's three
-# > lines:
-
-
-# %%
-def gpt(ids: Tensor, embed: nn.Module, stack: Encoder, generator: Generator) -> Tensor:
-    """Logits of the token after each position (B, T, vocab), from the tokens up to it (B, T)."""
-    x = embed(ids)  # (B, T, d_model)
-    x = stack(x, subsequent_mask(ids.size(1)))  # each position sees itself and what is before it
-    return generator.logits(x)
-
-
-# %%
-@example
-def example_gpt() -> None:
-    """A fresh GPT with the sizes of our model: how many weights it has,
-    and a check that no position sees the future."""
-    torch.manual_seed(0)
-    whole = make_model(6106, 6106, **SIZES, dropout=0.0, norm="pre", tie="all").eval()
-    parts = whole.tgt_embed, whole.encoder, whole.generator
-    ids = torch.randint(4, 6106, (1, 8))
-    logits, other = gpt(ids, *parts), gpt(ids + torch.tensor([0, 0, 0, 0, 0, 0, 0, 1]), *parts)
-    assert torch.equal(logits[:, :7], other[:, :7]) and not torch.equal(logits[:, 7], other[:, 7])
-    kinds = {"translator": whole, "GPT": nn.ModuleList(parts)}
-    counts = {name: sum(p.numel() for p in kind.parameters()) for name, kind in kinds.items()}
-    print({name: f"{n:,} weights" for name, n in counts.items()})
-
-
-# %% [markdown]
-# > | | our translator | GPT |
-# > |---|---|---|
-# > | reads | a source, and what it has written so far | one text: all that it was given and all that it has written |
-# > | attention | three kinds | one: masked self-attention |
-# > | learns from | pairs of sentences | any text: every token is the target of those before it |
-# > | loss, $p - q$, update | Part 2 | the same |
-# >
-# > The rest is mostly size. A layer has $4d^2$ weights in attention, with $d$ for $d_{\text{model}}$, and $8d^2$ in
-# > its network if that is four times as wide, as in the paper. The paper's decoder layers have two attentions, so base
-# > has $6 \cdot 12 d^2 + 6 \cdot 16 d^2$ and a table of $37000 d$, 63 million in all. GPT-3 has 96 layers of width 12,288
-# > (Brown et al., 2020): $96 \cdot 12 \cdot 12288^2 \approx 1.74 \cdot 10^{11}$. The layers have changed a little since: queries
-# > and keys are rotated by an angle that depends on their position, norms and networks are slightly different, and heads
-# > share keys and values. [Since 2017](since_2017.ipynb) builds all of that, and a small GPT that writes captions.
-#
-# ## All shapes on one page
-#
-# > Our sentence and its translation have 15 tokens each, with `</s>`. Read from top to bottom, this is Part 1; the last
-# > lines are Part 2.
-# >
-# > | what | shape, one sentence | shape in a batch | paper's base model |
-# > |---|---|---|---|
-# > | source ids | 15 | (B, S) | |
-# > | embeddings + positions | 15 × 128 | (B, S, d_model) | d_model = 512 |
-# > | queries, keys, values, in heads | 4 × 15 × 32 | (B, h, S, d_k) | h = 8, d_k = 64 |
-# > | scores and weights | 4 × 15 × 15 | (B, h, S, S) | |
-# > | heads side by side, after $W^O$ | 15 × 128 | (B, S, d_model) | |
-# > | inside the feed-forward network | 15 × 256 | (B, S, d_ff) | d_ff = 2048 |
-# > | memory, after 4 layers | 15 × 128 | (B, S, d_model) | 6 layers |
-# > | target ids that are read: `<s>` … `.` | 15 | (B, T) | |
-# > | weights of masked self-attention | 4 × 15 × 15, above the diagonal 0 | (B, h, T, T) | |
-# > | weights of cross-attention | 4 × 15 × 15 | (B, h, T, S) | |
-# > | the decoder's vectors | 15 × 128 | (B, T, d_model) | |
-# > | logits | 15 × 6,106 | (B, T, vocab) | vocab ≈ 37,000 |
-# > | target ids to predict: `Two` … `</s>` | 15 | (B, T) | |
-# > | loss | one number | one number | |
-#
-# ## What the maps don't tell
-#
-# > "`auf` looks at `Bank`" is a good story, and the weights are real. But be careful with such stories, for three
-# > reasons. A weight says how much of a value is taken, not what is in it. After the first layer, the vector at the
-# > place of `Bank` is no longer just `Bank`: it has taken in the words around it. And there are other heads and layers,
-# > and the stream flows past all of them. So a map suggests what the model may be doing; to know, change something and
-# > see what happens.
-# >
-# > **Predict.** We did, with a hundred captions that begin with `Ein Mann` (a man). When *man* is due, the
-# > cross-attention of the last layer looks at `Mann`. We replace its output with what it gives for the same sentence
-# > with `Ein Junge` (a boy). In how many of the hundred does the model now say *boy*?
-# >
-# > 1. in nearly all
-# > 2. in about half
-# > 3. in none
-# >
-# > <details class="answer"><summary>Look</summary>
-# >
-# > **3.** In none. The third layer had already passed the word on. If the last *two* layers are replaced together, it's
-# > nearly all of them. [Part 6](#Watching-and-intervening) tells the whole story.
-# >
-# > </details>
-#
-# ## A test of yourself
-#
-# > Answer aloud, as if somebody had asked you; then open the answer.
-# >
-# > **1. What are query, key and value, and where do they come from?**
-# >
-# > <details class="answer"><summary>Answer</summary>
-# >
-# > Each is the vector of a position times a learned matrix. The query says what the position is looking for, the key
-# > says what it can be found by, and the value is what it passes on. Query times key gives a score, the softmax turns
-# > the scores into weights, and the position receives the weighted sum of the values. Read again: [Queries, keys and
-# > values](#Queries,-keys-and-values).
-# >
-# > </details>
-# >
-# > **2. Why are scores divided by $\sqrt{d_k}$?**
-# >
-# > <details class="answer"><summary>Answer</summary>
-# >
-# > If the entries are independent, with mean 0 and variance 1, a dot product has variance $d_k$. With large scores,
-# > the softmax gives everything to one key and has hardly any slope. The division brings the variance back to 1. Read
-# > again: [Scaled dot-product attention](#Scaled-dot-product-attention-(Section-3.2.1)).
-# >
-# > </details>
-# >
-# > **3. If you shuffle the words of the source, what changes without positions, and what with them?**
-# >
-# > <details class="answer"><summary>Answer</summary>
-# >
-# > Without positions, nothing: every word receives the same, and the translation stays the same. With them, each
-# > vector contains its position, so words in another order receive something else, and the translation may change.
-# > Read again: [Positions](#Positions-(Section-3.5)).
-# >
-# > </details>
-# >
-# > **4. What flows along the residual stream, and who may change it?**
-# >
-# > <details class="answer"><summary>Answer</summary>
-# >
-# > One vector for each position, from its embedding to the top. Each sublayer reads a normalised copy, computes
-# > something, and *adds* it; nothing is overwritten. The stream itself is normalised only at the end of the stack. Read
-# > again: [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)).
-# >
-# > </details>
-# >
-# > **5. Where does a mask act, and why not after the softmax? Would our loop write the same without it?**
-# >
-# > <details class="answer"><summary>Answer</summary>
-# >
-# > It sets scores to $-\infty$ before the softmax, so that hidden keys get exactly no weight and the others share all
-# > of it; if you masked after the softmax, the weights would no longer add up to 1. The mask hides padding in all
-# > three kinds of attention, and the future in the decoder's self-attention. The loop recomputes earlier positions,
-# > so without the mask they'd see later ones, and the loop could write something else. Read again: [Masks](#Masks).
-# >
-# > </details>
-# >
-# > **6. In cross-attention, where do queries, keys and values come from?**
-# >
-# > <details class="answer"><summary>Answer</summary>
-# >
-# > Queries from the decoder's stream, keys and values from the memory, the output of the last encoder layer. All decoder
-# > layers read the same memory, each with matrices of its own. Read again: [Layers of three
-# > sublayers](#Layers-of-three-sublayers).
-# >
-# > </details>
-# >
-# > **7. The decoder writes one token at a time. How can it be trained on all positions at once?**
-# >
-# > <details class="answer"><summary>Answer</summary>
-# >
-# > In training the whole target is known. It's fed in, shifted by one; thanks to the mask, each position sees just
-# > what it would have seen had it written the right words, and predicts the next token. Read again: [Batches and the
-# > shift](#Batches-and-the-shift-(Section-5.1)).
-# >
-# > </details>
-# >
-# > **8. The model says *is* with probability 0.06, and *is* is wrong. What is the gradient of the loss for its score, and
-# > what does the update do?**
-# >
-# > <details class="answer"><summary>Answer</summary>
-# >
-# > $p - q = 0.06 - 0 = 0.06$. The update pushes the score down, but less hard than it pulls up that of the right word,
-# > *reads*, whose error is $-0.14$. Read again: [The loss](#The-loss).
-# >
-# > </details>
-# >
-# > Six or more? Then you can read on. If not, follow the links.
-#
 # ## What to do now
 #
-# > Here is what you can do, the easiest first:
+# > Practice is a ladder of five rungs:
 # >
-# > - Run [`one_screen.py`](one_screen.py), the whole paper in 250 lines of plain Python, and read it while it learns.
-# >   Its norm comes after the addition; you know the rest of its model.
-# > - Type a sentence of your own into the [figure on the first page](#The-Annotated-Transformer), and find one that the
-# >   model gets wrong.
-# > - Do two or three [exercises](exercises.ipynb), which check your answers: 1.1 and 1.4 fit what you've just read.
-# > - Train a translator of your own in [Part 3](#Part-3:-A-real-translation-system): three minutes for a first one.
-# > - [Change a part](#Changing-it) of the model and train again. What breaks? What gets better?
-# > - Read on: [Part 6](#Part-6:-Looking-inside) looks inside, and [Since 2017](since_2017.ipynb) leads up to
-# >   today's models.
+# > 1. **Predict.** Type sentences into the [first figure](#The-Annotated-Transformer), until the model gets one wrong.
+# > 2. **Write it.** On the web page, seven functions have an editor, first
+# >    [attention](#Scaled-dot-product-attention-(Section-3.2.1)). `python the_annotated_transformer.py judge --new
+# >    mine.py` writes a file for the whole model; `judge mine.py` tries it.
+# > 3. **Diagnose.** Find the mistake in a trained model: on the web page, below [what the loss can't
+# >    see](#What-the-loss-can't-see), then in the [clinic](practice/clinic.ipynb), which ends with an interview.
+# > 4. **Let it learn.** `judge mine.py --learn` gives your functions fresh weights: in a minute they read German
+# >    numbers; with `--learn multi30k`, they learn a language.
+# > 5. **Change it and train.** Exercises [1.1](exercises.ipynb#1.1-Concatenating-token-and-position),
+# >    [2.1](exercises.ipynb#2.1-A-model-that-reverses) and [2.2](exercises.ipynb#2.2-Training-without-a-warmup) fit
+# >    what you've read. Then [change a part](#Changing-it).
+# >
+# > Or read on: [`one_screen.py`](one_screen.py) is the paper in 250 lines, [Part
+# > 3](#Part-3:-A-real-translation-system) trains a translator in three minutes, [Since 2017](since_2017.ipynb) leads
+# > to today's models.
 
 # %% [markdown]
 # # Part 3: A real translation system
@@ -3796,9 +3783,8 @@ def savable_weights(model: Transformer, vocab: int) -> dict[str, Tensor]:
     def kinds(model: nn.Module) -> list[str]:
         return [type(m).__name__ for m in model.modules() if not isinstance(m, nn.Dropout)]
 
-    settings = {name: value for name, value in model.settings.items() if name != "modern"}
     with torch.device("meta"):  # sizes without numbers
-        again = make_model(vocab, vocab, **settings)
+        again = make_model(vocab, vocab, **model.settings)
     if shapes(model) != shapes(again) or kinds(model) != kinds(again):
         reason = "its layers, sizes or tied matrices are not those of make_model(vocab, vocab, ...)"
         raise ValueError(f"{reason}, so nobody could load it; save its state_dict() instead")
@@ -3865,7 +3851,7 @@ def load_translator(folder: str | Path) -> Translator:
         layers = f"the layers {', '.join(modern)} of since_2017"
         raise ValueError(f"{folder} has {layers}: build the model, then load its weights")
     if "marian" in about or about["settings"].get("positions") == "rotary":
-        command = f"python -m translator translate --model {folder}"
+        command = f"python the_annotated_transformer.py translate --model {folder}"
         raise ValueError(f"{folder} has layers that only the program knows: {command}")
     names = ("N", "d_model", "d_ff", "h", "dropout", "norm", "tie", "inner_dropout", "positions")
     settings = {name: value for name, value in about["settings"].items() if name in names}
@@ -4207,9 +4193,9 @@ def example_bleu() -> None:
 # %% [markdown]
 # ### What a number of pairs buys
 #
-# > From random weights, each doubling of the captions adds 3.5 to 8.5 BLEU. With 500 pairs, a model that already
+# > From random weights, each doubling of the captions adds 3.5 to 8.5<!--captions doubled--> BLEU. With 500 pairs, a model that already
 # > translates in the other direction gets as far as 2,000 pairs from random weights; with 8,000 it ends slightly
-# > lower. Messages of programs vary more: 4,000 pairs give 13.1 BLEU.
+# > lower. Messages of programs vary more: 4,000 pairs give 13.1<!--messages 4000--> BLEU.
 # >
 # > <details class="note"><summary>The settings, and what else to mind with few pairs</summary>
 # >
@@ -4269,11 +4255,8 @@ def example_pairs() -> Chart | None:
 # > Real text needs a vocabulary that can spell words it has never seen, and a score that others can compare with their
 # > own.
 # >
-# > **Exercises:**
-# >
-# > - [3.1 What is unknown, and where](exercises.ipynb#3.1-What-is-unknown,-and-where) ★, 15 minutes
-# > - [3.2 Tokens per second and batch size](exercises.ipynb#3.2-Tokens-per-second-and-batch-size) ★★, 20 minutes
-# > - [3.3 References without their last word](exercises.ipynb#3.3-References-without-their-last-word) ★, 10 minutes
+# > **Change it and train:** [3.1 Tokens per second and batch
+# > size](exercises.ipynb#3.1-Tokens-per-second-and-batch-size).
 
 # %% [markdown]
 # # Part 4: What else the paper used
@@ -4435,8 +4418,8 @@ def average_weights(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 # %% [markdown]
 # > Here are beam search and averaging, applied to the model trained above, with BLEU on the first 300 validation
-# > sentences; with so few, a difference of a point proves nothing. Averaging does harm if the model is still improving
-# > a lot from one checkpoint to the next, as in a very short run: the mean then lags behind. (In [a longer
+# > sentences; with so few, a difference of a point proves nothing. The run was short, and its checkpoints were still
+# > improving; yet the mean is far better than the last of them. (In [a longer
 # > run](lab_notebook.ipynb#Post-norm-and-Adam-in-a-longer-run), it gains more than two BLEU.) The program keeps a
 # > *moving average* of the weights while it trains, over about the last tenth of the run, and translates with it.
 
@@ -4463,11 +4446,8 @@ def example_search_and_average() -> Any:
 #
 # > A beam follows several hypotheses at once, and a length penalty decides which of the finished translations wins.
 # >
-# > **Exercises:**
-# >
-# > - [4.1 Keys and values that stay behind](exercises.ipynb#4.1-Keys-and-values-that-stay-behind) ★★, 15 minutes
-# > - [4.2 Which α is best](exercises.ipynb#4.2-Which-α-is-best) ★★, 20 minutes
-# > - [4.3 Averages of one to five checkpoints](exercises.ipynb#4.3-Averages-of-one-to-five-checkpoints) ★★, 15 minutes
+# > **Change it and train:** [4.1 Which α is best](exercises.ipynb#4.1-Which-α-is-best), and [4.2 Averages of one to five
+# > checkpoints](exercises.ipynb#4.2-Averages-of-one-to-five-checkpoints).
 
 # %% [markdown]
 # # Part 5: Results (Section 6)
@@ -4628,7 +4608,7 @@ def example_translators() -> Any:
 
 # %% [markdown]
 # > A published Transformer of these dimensions, trained on the same pairs, has a `moses` score of 41.02 from English
-# > to German (Wu et al., 2021). Ours, trained on the pairs alone, scores 1.3 *less*
+# > to German (Wu et al., 2021). Ours, trained on the pairs alone, scores 1.3<!--en-de alone, behind Wu--> *less*
 # > ([details](lab_notebook.ipynb#The-translators)).
 #
 # ## What each part contributes (Section 6.2, Table 3)
@@ -4662,14 +4642,14 @@ def example_paper_table_3() -> Any:
 # > <details><summary>Does the same hold at our size?</summary>
 # >
 # > Some of it holds, and some doesn't, for variants of the `tiny` model after four passes through Multi30k
-# > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Each difference in BLEU has a 95% interval of ± 0.5
-# > BLEU over the seeds, and of about ± 1.1 if you also allow for the choice of test sentences. One head (A) is no
-# > worse than four, eight are 0.8 worse, sixteen 1.8. Narrow keys (B) cost 1.2 BLEU. Of the sizes (C), half the width
-# > of the model costs most, 2.6; twice the width gains 0.7. Dropout (D) hurts: 0.1 costs 1.2 and 0.25 more than four,
-# > probably because four passes are too few for overfitting to begin. Learned positions (E) are 1.3 worse than
+# > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Each difference in BLEU has a 95% interval of ± 0.5<!--reach-->
+# > BLEU over the seeds, and of about ± 1.1<!--reach with sentences--> if you also allow for the choice of test sentences. One head (A) is no
+# > worse than four, eight are 0.8<!--h = 8--> worse, sixteen 1.8<!--h = 16-->. Narrow keys (B) cost 1.2<!--d_k = 8--> BLEU. Of the sizes (C), half the width
+# > of the model costs most, 2.6<!--d_model = 64-->; twice the width gains 0.7<!--d_model = 256-->. Dropout (D) hurts: 0.1 costs 1.2<!--dropout = 0.1--> and 0.25 more than four,
+# > probably because four passes are too few for overfitting to begin. Learned positions (E) are 1.3<!--positions = learned--> worse than
 # > sinusoids, and without any, the model loses more than five; with [rotary
-# > positions](since_2017.ipynb#Rotary-positions) it gains 1.4. If you also allow for the thirty comparisons that we
-# > made, any difference below 1.84 could be chance, even the loss of sixteen heads (1.81) and the gain of rotary
+# > positions](since_2017.ipynb#Rotary-positions) it gains 1.4<!--rotary-->. If you also allow for the thirty comparisons that we
+# > made, any difference below 1.84<!--reach corrected--> could be chance, even the loss of sixteen heads (1.81<!--h = 16 exactly-->) and the gain of rotary
 # > positions.
 # >
 # > </details>
@@ -4712,20 +4692,15 @@ def example_table_4() -> Any:
 #
 # ## Conclusion (Section 7)
 #
-# The Transformer was the first model for mapping sequences to sequences to be based on attention alone. It trained
-# faster than models with recurrence or convolution, and set a new state of the art on both translation tasks. The
-# authors planned to apply it to images, audio and video, to restrict attention to neighbourhoods when input and
-# output are large, and to make generation less sequential.
+# The Transformer was the first model for mapping sequences to sequences in which attention alone relates the positions.
+# It trained faster than models with recurrence or convolution, and set a new state of the art on both translation
+# tasks. The authors planned to apply it to images, audio and video, to restrict attention to neighbourhoods when input
+# and output are large, and to make generation less sequential.
 #
 # ## Summary of Part 5
 #
 # > A score means something only next to another score for the same sentences, computed in the same way, and only if
 # > the difference is larger than chance alone would explain.
-# >
-# > **Exercises:**
-# >
-# > - [5.1 P100-days, and days of yours](exercises.ipynb#5.1-P100-days,-and-days-of-yours) ★, 10 minutes
-# > - [5.2 BLEU without commas](exercises.ipynb#5.2-BLEU-without-commas) ★, 10 minutes
 
 # %% [markdown]
 # # Part 6: Looking inside
@@ -4971,7 +4946,7 @@ def example_patching() -> Any:
 # > patched, it never changes, and the control changes nothing. So a map of one head tells you less than it seems to.
 # > Removing heads tells the same story. Removed one at a time, most heads of the cross-attention are hardly missed;
 # > removing the less important half all at once costs far more than removing them one by one would suggest ([exercise
-# > 6.2](exercises.ipynb#6.2-How-many-heads-can-go)).
+# > 6.1](exercises.ipynb#6.1-How-many-heads-can-go)).
 #
 # > **Summary.** Attention weights are a by-product that you can look at, if you take them in evaluation mode and
 # > label them with care.
@@ -4980,11 +4955,7 @@ def example_patching() -> Any:
 # > heads, and lets you set heads to zero and watch the translation change. `python the_annotated_transformer.py explain
 # > "Ein Hund läuft." --out attention.html` saves the same figure as a page.
 # >
-# > **Exercises:**
-# >
-# > - [6.1 A verb at the end](exercises.ipynb#6.1-A-verb-at-the-end) ★, 10 minutes
-# > - [6.2 How many heads can go](exercises.ipynb#6.2-How-many-heads-can-go) ★★★, 30 minutes
-# > - [6.3 The mean against the best head](exercises.ipynb#6.3-The-mean-against-the-best-head) ★, 10 minutes
+# > **Change it and train:** [6.1 How many heads can go](exercises.ipynb#6.1-How-many-heads-can-go).
 #
 # ![The figure of the first page again: a sentence, its translation, and the tokens that the model thinks most probable](images/live_figure.png)
 
@@ -5006,11 +4977,33 @@ def example_patching() -> Any:
 # > | `inner_dropout` (on attention weights and inside the feed-forward network) is off | Section 5.4 names neither, and the authors' first release had both at 0 | not measured |
 # > | smoothing spreads $\epsilon_{ls}$ over all tokens but padding, the right one included; the authors' code gives the right token exactly $1 - \epsilon_{ls}$ | the paper does not say | the right token gets $\epsilon_{ls} / (n - 1)$ more, with $n$ tokens in the vocabulary |
 # > | the size of a batch is the number of tokens on its longer side, padding included | it bounds memory and work | not measured |
-# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | the two vocabularies may differ, and code written for the earlier editions still works | untied, 0.1 ± 0.5 BLEU more [after four passes](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) |
+# > | `make_model` ties no matrices unless asked; `Config` and the presets tie all three | the two vocabularies may differ, and code written for the earlier editions still works | untied, 0.1 ± 0.5<!--tie = none ±--> BLEU more [after four passes](lab_notebook.ipynb#The-paper's-Table-3-in-miniature) |
 # > | text is brought to Unicode's form NFC, and BPE never joins punctuation with letters | one spelling for each word | not measured |
 # > | Multi30k in place of WMT 2014, and German to English as well as English to German | small enough for a laptop | scores cannot be compared with the paper's |
 # > | learned positions are not scaled, and there are at most 512 | the paper does not say | not measured |
 # > | finished translations keep their places; the length penalty counts `</s>` and has no coverage term | the paper does not say | not measured |
+#
+# ## All shapes on one page
+#
+# > Our sentence and its translation have 15 tokens each, with `</s>`. Read from top to bottom, this is Part 1; the last
+# > lines are Part 2.
+# >
+# > | what | shape, one sentence | shape in a batch | paper's base model |
+# > |---|---|---|---|
+# > | source ids | 15 | (B, S) | |
+# > | embeddings + positions | 15 × 128 | (B, S, d_model) | d_model = 512 |
+# > | queries, keys, values, in heads | 4 × 15 × 32 | (B, h, S, d_k) | h = 8, d_k = 64 |
+# > | scores and weights | 4 × 15 × 15 | (B, h, S, S) | |
+# > | heads side by side, after $W^O$ | 15 × 128 | (B, S, d_model) | |
+# > | inside the feed-forward network | 15 × 256 | (B, S, d_ff) | d_ff = 2048 |
+# > | memory, after 4 layers | 15 × 128 | (B, S, d_model) | 6 layers |
+# > | target ids that are read: `<s>` … `.` | 15 | (B, T) | |
+# > | weights of masked self-attention | 4 × 15 × 15, above the diagonal 0 | (B, h, T, T) | |
+# > | weights of cross-attention | 4 × 15 × 15 | (B, h, T, S) | |
+# > | the decoder's vectors | 15 × 128 | (B, T, d_model) | |
+# > | logits | 15 × 6,106 | (B, T, vocab) | vocab ≈ 37,000 |
+# > | target ids to predict: `Two` … `</s>` | 15 | (B, T) | |
+# > | loss | one number | one number | |
 #
 # ## Questions, and where they are answered
 #

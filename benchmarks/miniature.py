@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -31,25 +32,17 @@ COMMON = MEASURED | {"tokens_per_batch": 2000, "dropout": 0.0}
 ALPHAS = (0.6, 1.0, 1.4, 2.2)  # tried beside the document's
 
 
-def changed(*what: str) -> Make:
-    """The preset's model with some of its parts replaced (since_2017)."""
-    return lambda settings, vocab: since.modern(build_model(settings, vocab), *what)
+def changed(*names: str) -> Make:
+    """The preset's model with some parts of since_2017."""
+    return partial(build_model, **since.modern(*names))
 
 
-def no_positions(settings: Settings, vocab: int) -> tat.Transformer:
-    """The preset's model without any positions, but with its first dropout."""
-    model = build_model(settings, vocab)
-    for embed in (model.src_embed, model.tgt_embed):
-        embed.positions = since.NoPositions(settings.dropout)
-    return model
-
-
-def one_stack(*what: str) -> Make:
+def one_stack(*names: str) -> Make:
     """A decoder-only model of equal work per token: a fourth more layers, none looking across."""
 
     def make(settings: Settings, vocab: int) -> tat.Transformer:
-        model = since.make_decoder_only(vocab, settings, N=settings.N + settings.N // 4)
-        return since.modern(model, *what) if what else model
+        N, parts = settings.N + settings.N // 4, since.modern(*names)
+        return since.with_fast_dropout(since.make_decoder_only(vocab, settings, N, **parts))
 
     return make
 
@@ -72,7 +65,7 @@ VARIANTS = {
     **{f"dropout = {p}": Variant("D", {"dropout": p}) for p in (0.1, 0.25)},
     **{f"smoothing = {eps}": Variant("D", {"smoothing": eps}) for eps in (0.0, 0.2)},
     "positions = learned": Variant("E", {"positions": "learned"}),
-    "positions = none": Variant("E", make=no_positions),
+    "positions = none": Variant("E", make=partial(build_model, positions=since.NoPositions)),
     "rotary": Variant("since 2017", {"positions": "rotary"}),
     **{new: Variant("since 2017", make=changed(new)) for new in ("rms_norm", "gated", "grouped")},
     "modern": Variant("since 2017", make=changed("rotary", "rms_norm", "gated", "grouped")),
@@ -120,8 +113,7 @@ def train(
     run_folder = RunFolder(folder, Corpus(data), settings, f"tiny, {name}")
     with Run.opened(run_folder, make) as run:
         torch.manual_seed(settings.seed)
-        model = since.with_fast_dropout(run.model())
-        trainer = ParallelTrainer(model, settings, choose_device())
+        trainer = ParallelTrainer(run.model(), settings, choose_device())
         Training(run, trainer, limits).fit()
     return tat.Translator(trainer.averaged.eval(), run.tokenizer, ("de", "en"))
 

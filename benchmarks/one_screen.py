@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from benchmarks.shared import RESULTS, ROOT, Rows, Seeds
-from blog import listing, page
+from blog import editions, listing, page
 from translator.files import Refused, write_text
 
 FILE = ROOT / "one_screen.py"
@@ -26,10 +26,13 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 print(platform.python_implementation(), platform.python_version(), time.process_time())
 """
 TWIN = """
-const asked = JSON.parse(require("fs").readFileSync(0, "utf8"));
-const at = (name) => require(`${asked.folder}/${name}.js`);
-const learn = at("learn")(Float64Array, { PAD: -1, BOS: 0, EOS: 1 });
-const one = at("one_screen")(learn, at("tasks")(learn), asked.settings, asked.seed);
+import { readFileSync } from "node:fs";
+import { OneScreen } from "./learn/one_screen.js";
+import { Learn } from "./learn/small_model.js";
+import { Tasks } from "./learn/tasks.js";
+const asked = JSON.parse(readFileSync(0, "utf8"));
+const learn = Learn(Float64Array, { PAD: -1, BOS: 0, EOS: 1 });
+const one = OneScreen(learn, Tasks(learn), asked.settings, asked.seed);
 while (one.model.step < asked.settings.updates) one.update();
 const right = one.right();
 one.average();
@@ -54,9 +57,9 @@ def by_python(python: str, seed: int) -> dict[str, object]:
 def by_twin(seed: int) -> dict[str, object]:
     """The same of the twin that the page runs, with 64-bit numbers; CPU seconds are node's."""
     settings = listing.settings(FILE.read_text("utf-8"))
-    asked = {"folder": str(page.TEMPLATE), "settings": settings, "seed": seed}
     options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True}
-    return json.loads(page.run_node("-e", TWIN, input=json.dumps(asked), **options).stdout)
+    options |= {"cwd": editions.SOURCES, "input": json.dumps({"settings": settings, "seed": seed})}
+    return json.loads(page.run_node("--input-type=module", "-e", TWIN, **options).stdout)
 
 
 def load() -> types.ModuleType:
@@ -97,7 +100,7 @@ def port_numbers(updates: tuple[int, ...] = (0, 1, 10, 100)) -> dict[str, object
 def benchmark(
     *, seeds: Seeds = APART, rows: Rows = RESULTS,
     python: Annotated[str, Parameter(help="the interpreter")] = "python3",
-    twin: Annotated[bool, Parameter(help="run learn.js in node instead")] = False,
+    twin: Annotated[bool, Parameter(help="run its twin in node instead")] = False,
     port: Port = None,
 ) -> None:  # fmt: skip
     """Train with each seed, and count what is right of the numbers that it has never seen:

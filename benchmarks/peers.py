@@ -236,7 +236,7 @@ def benchmark(
     itself: a program in C++, which counts the tokens of a batch in a way of its own, so that the
     row has the target tokens of an update for both, and which reports its speed. Each is used as
     its library intends, with all embeddings tied, and with dropout at the same places as far as the
-    library allows. One whose package (requirements-bench.txt) is missing is left out.
+    library allows. One whose package (group `bench` of pyproject.toml) is missing is left out.
 
     After all have warmed up, they take turns, round by round, so that a machine that becomes slower
     or busier affects all. In a round, each makes as many updates as the program makes in about the

@@ -9,18 +9,19 @@ notebook's first cell. --notebooks names a folder with executed ones (default: t
 committed).
 """
 
-import argparse
 import io
 import os
 import zipfile
 from pathlib import Path
+
+import cyclopts
 
 ROOT = Path(__file__).resolve().parents[1]
 # as the first cells of the notebooks and the page's header call it
 NAME = "the_annotated_transformer.zip"
 HELD = [
     "*.ipynb", "*.py", "LICENSE", "requirements.txt", "benchmarks/results/*.jsonl",
-    "images/**/*.*", "models/multi30k-de-en/*", "practice/*.py", "practice/*.ipynb",
+    "images/**/*.*", "models/multi30k-de-en/*", "practice/*.py", "practice/mistakes/*.py", "practice/*.ipynb",
     "translator/*.py", "translator/captions.txt", "translator/*/*",
 ]  # fmt: skip
 BORN = 2026, 1, 1, 0, 0, 0  # of every file, so that the same files give the same archive
@@ -55,16 +56,11 @@ def write(out: Path, notebooks: Path) -> None:
     whole(out, packed.getvalue())
 
 
-def main() -> None:
-    """Do what the command line says."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--notebooks", type=Path, default=ROOT)
-    options = parser.parse_args()
-    write(options.out, options.notebooks)
-    print(f"wrote {options.out} ({options.out.stat().st_size / 1e6:.1f} MB)")
+def main(out: Path, /, *, notebooks: Path = ROOT) -> None:
+    """Write the companion; `notebooks` is a folder with executed ones."""
+    write(out, notebooks)
+    print(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
 
 
 if __name__ == "__main__":
-    main()
+    cyclopts.run(main)

@@ -18,7 +18,6 @@ translation, also allowed, checked, note). Headings keep their English anchors o
 lead to the same place in every language.
 """
 
-import argparse
 import ast
 import base64
 import difflib
@@ -30,7 +29,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
+import cyclopts
 import nbformat
 import polib
 from bs4 import BeautifulSoup, NavigableString
@@ -49,6 +50,7 @@ NOTEBOOKS = "the_annotated_transformer", "since_2017", "exercises", "practice/cl
 SCRIPTS = [ROOT / f"{name}.py" for name in NOTEBOOKS]
 NAMES = [script.stem for script in SCRIPTS]
 FIGURE = ROOT / "translator" / "explorer_page"
+SOURCES = BLOG / "scripts"  # of what runs on the pages
 TITLE = "# @title "  # as in notebook.py
 KEPT = "References"  # the items of its list are the same in every language
 TARGET = r"(?:[^()\s]|\([^()\s]*\))+"  # of a link
@@ -61,6 +63,7 @@ WHOLE = (
     r"|(!\[)(.+)(\]\([^()\s]+\))|(\| )(.*)( \|)"
 )
 CAPTION = r"(?s)(\*\*\d+\.\*\* )(.+)"  # of an executed example
+DIGITS = r"\d(?:[\d,.]*\d)?"  # of a number, as it is written
 MARK = r"(#+|\d+[.)]|[-*+>|])\s|\s{4}|```|~~~"  # what makes another kind of block of a text
 # what leads from the README to others
 SWITCH = r"(?m)^\[(?:\w+\]\(README\.\w+\.md\)|!\[Open in Colab\].*)\n\n"
@@ -122,7 +125,7 @@ def prose(cells: list[NotebookNode]) -> Iterator[tuple[str, str]]:
                 if isinstance(function, ast.FunctionDef) and any(
                     ast.unparse(d) == "example" for d in function.decorator_list
                 ):
-                    for _, text, _ in pieces(ast.get_docstring(function, clean=False)):
+                    for _, text, _ in pieces(ast.get_docstring(function, clean=False) or ""):
                         if text:
                             yield text, f"{where} · caption"
             continue
@@ -152,14 +155,13 @@ def labelled(html: str, word: Callable[[str], str]) -> str:
 def own_words() -> Iterator[tuple[str, str]]:
     """The page's own texts, and the file of each."""
     text = r'"((?:[^"\\]|\\.)*)"'
-    folders = BLOG / "template", FIGURE
-    files = [path for folder in folders for path in sorted(folder.iterdir())]
+    files = [*sorted(SOURCES.rglob("*.js")), *sorted((BLOG / "template").iterdir())]
     for path in [*files, BLOG / "page.py"]:
         source = path.read_text("utf-8")
         for found in re.finditer(rf"\b(?:say|told|_)\(\s*(?:\w+\s+\? {text}\s+: )?{text}", source):
             yield from ((json.loads(f'"{one}"'), path.name) for one in found.groups() if one)
-    found: list[str] = []
-    labelled((FIGURE / "figure.html").read_text("utf-8"), lambda text: found.append(text) or text)
+    labels: list[str] = []
+    labelled((FIGURE / "figure.html").read_text("utf-8"), lambda text: labels.append(text) or text)
     yield from ((text, "figure.html") for text in found)
     for about in json.loads((FIGURE / "models.json").read_text("utf-8")).values():
         yield about["note"], "models.json"
@@ -192,13 +194,16 @@ def mistakes_of_the_page() -> list[str]:
     """The mistakes that the page can name in what a reader writes there."""
     from practice.mistakes import CATALOGUE, SLIPS
 
-    script = (BLOG / "template" / "write_it.js").read_text("utf-8")
-    return [name for name in CATALOGUE | SLIPS if re.search(rf"\b{name}: ", script)]
+    files = "model/python_worker.js", "views/editor.js"
+    scripts = "".join((SOURCES / file).read_text("utf-8") for file in files)
+    return [name for name in CATALOGUE | SLIPS if re.search(rf"\b{name}: ", scripts)]
 
 
 def first_screen() -> str:
     """What a visitor sees of the README first: up to its first commands."""
-    text = re.sub(SWITCH, "", (ROOT / "README.md").read_text("utf-8"))
+    from blog.notebook import QUOTED
+
+    text = re.sub(f"{SWITCH}|{QUOTED}", "", (ROOT / "README.md").read_text("utf-8"))
     return re.match(r"(?s).*?\n```.*?\n```\n", text)[0]
 
 
@@ -257,13 +262,25 @@ def closest(text: str, others: list[str]) -> str | None:
         matcher = difflib.SequenceMatcher(None, words, other.split(), autojunk=False)
         if matcher.real_quick_ratio() > 0.5 and matcher.quick_ratio() > 0.5:
             near[other] = matcher.ratio()
-    best = max(near, key=near.get, default=None)
+    best = max(near, key=near.__getitem__, default=None)
     return best if best is not None and near[best] > 0.5 else None
+
+
+def renumbered(old: str, new: str, translation: str) -> str | None:
+    """The translation of `old` with the numbers of `new`, if nothing else has changed in it."""
+    if re.sub(DIGITS, "0", old) != re.sub(DIGITS, "0", new):
+        return None
+    numbers_before, numbers_after = (re.findall(DIGITS, text) for text in (old, new))
+    pairs = dict(zip(numbers_before, numbers_after, strict=True))
+    if [pairs[number] for number in numbers_before] != numbers_after:
+        return None  # a number that stood for two is now two
+    return re.sub(DIGITS, lambda number: pairs.get(number[0], number[0]), translation)
 
 
 def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) -> polib.POFile:
     """A catalogue with the pieces `texts`: translations stay, fuzzy if the English has changed."""
-    known = {(entry.msgctxt, entry.msgid): entry for entry in catalogue}
+    entries = ((entry.msgctxt, entry.msgid, entry) for entry in catalogue)
+    known: dict[tuple[str | None, str], polib.POEntry] = {(c, text): e for c, text, e in entries}
     gone = {key: entry for key, entry in known.items() if entry.msgstr and key not in texts}
     new = polib.POFile(wrapwidth=110)
     new.metadata, new.header = catalogue.metadata, catalogue.header
@@ -277,7 +294,9 @@ def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) ->
             entry.msgstr = old.msgstr
             # the English that this translates
             made_from = (old.fuzzy and old.previous_msgid) or other
-            if made_from != text:  # else the English is again what it was
+            if new_numbers := renumbered(made_from, text, old.msgstr):
+                entry.msgstr = new_numbers
+            elif made_from != text:  # else the English is again what it was
                 entry.previous_msgid, entry.flags = made_from, ["fuzzy"]
         new.append(entry)
     return new
@@ -475,48 +494,49 @@ def check(language: str) -> tuple[list[str], list[str]]:
     return problems, [entry.msgid for entry in catalogue if entry.fuzzy]
 
 
-def main() -> int:
-    """Do what the command line says; returns the exit status."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("command", choices=["update", "check", "apply"])
-    parser.add_argument("language", nargs="?")
-    parser.add_argument("notebook", nargs="?", type=Path)
-    parser.add_argument("out", nargs="?", type=Path)
-    options = parser.parse_args()
-    lacking = options.command == "apply" and options.out is None
-    if lacking or options.language not in (None, *languages()):
-        parser.error(f"apply needs LANGUAGE, IN and OUT; languages are {', '.join(languages())}")
-    if options.command == "apply":
-        notebook = nbformat.reads(options.notebook.read_text("utf-8"), 4)
-        if options.out.exists() and options.out.samefile(options.notebook):
-            raise ValueError(f"{options.out} is the notebook itself")
-        made = for_jupyter(notebook, options.language)
-        companion.whole(options.out, f"{nbformat.writes(made)}\n".encode())
+def write_notebook(language: str, path: Path, out: Path) -> None:
+    """Write the notebook `path` in that language; ValueError if `out` is that notebook."""
+    notebook = nbformat.reads(path.read_text("utf-8"), 4)
+    if out.exists() and out.samefile(path):
+        raise ValueError(f"{out} is the notebook itself")
+    companion.whole(out, f"{nbformat.writes(for_jupyter(notebook, language))}\n".encode())
+
+
+def main(
+    command: Literal["update", "check", "apply"],
+    language: str | None = None, notebook: Path | None = None, out: Path | None = None, /,
+) -> int:  # fmt: skip
+    """Update or check the catalogues, or apply one to a notebook; returns the exit status."""
+    if language not in (None, *languages()):
+        raise ValueError(f"languages are {', '.join(languages())}")
+    if command == "apply":
+        if language is None or notebook is None or out is None:
+            raise ValueError("apply needs LANGUAGE, IN and OUT")
+        write_notebook(language, notebook, out)
         return 0
     status = 0
-    for language in [options.language] if options.language else languages():
-        if options.command == "update":
-            old, file = load(language), LANGUAGES / f"{language}.po"
+    for code in [language] if language else languages():
+        if command == "update":
+            old, file = load(code), LANGUAGES / f"{code}.po"
             new = update(old, wanted())
             new.save(f"{file}.new")
             os.replace(f"{file}.new", file)  # all of it, or nothing
-            (ROOT / f"README.{language}.md").write_text(readme(language), "utf-8")
+            (ROOT / f"README.{code}.md").write_text(readme(code), "utf-8")
             kept = {entry.msgstr for entry in new}
             for entry in old:
                 if entry.msgstr not in kept:
-                    print(f"{language}: dropped {entry.msgid[:60]!r}: {entry.msgstr}")
+                    print(f"{code}: dropped {entry.msgid[:60]!r}: {entry.msgstr}")
             continue
-        problems, outdated = check(language)
+        problems, outdated = check(code)
         for line in [*problems, *(f"out of date: {text[:90]}" for text in outdated)]:
             print(line)
-        print(f"{language}: {len(problems)} to mend, {len(outdated)} out of date")
+        print(f"{code}: {len(problems)} to mend, {len(outdated)} out of date")
         status |= bool(problems)
     return status
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        cyclopts.run(main)
     except (OSError, ValueError) as error:  # a file that is missing or damaged
         sys.exit(f"{Path(__file__).name}: {error}")

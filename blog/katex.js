@@ -1,8 +1,9 @@
 // Formulas to HTML. Standard input: a JSON list of {tex, display}; standard output: a JSON list of
 // HTML texts.
-const katex = require("katex");
+import { readFileSync } from "node:fs";
+import katex from "katex";
 
-const formulas = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const formulas = JSON.parse(readFileSync(0, "utf8"));
 // links lead to places in the page, never out of it
 const trust = ({ command, url }) => command === "\\href" && url.startsWith("#");
 const rendered = formulas.map(({ tex, display }) => {

@@ -7,18 +7,21 @@
 //
 // Both go on where they stopped; a row is written when its training ends. It has the losses of 60
 // stretches of updates, how much of what was held out is right (in learned.jsonl after each sixth
-// of them), and examples of the end. The panels in blog/template show them: learn_panel.js, which
-// also trains them again for who doubts, and clinic_panel.js.
-const fs = require("fs"),
-  path = require("path"),
-  os = require("os"),
-  { execSync } = require("child_process");
-const learn = require("./template/learn.js")(),
-  tasks = require("./template/tasks.js")(learn),
-  clinic = require("./template/clinic.js")(learn, tasks);
+// of them), and examples of the end. The panels in scripts/views show them: trainer.js, which
+// also trains them again for who doubts, and clinic.js.
+import { execSync } from "node:child_process";
+import { appendFileSync, existsSync, readFileSync } from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { Clinic } from "./scripts/learn/clinic.js";
+import { Learn } from "./scripts/learn/small_model.js";
+import { Tasks } from "./scripts/learn/tasks.js";
 
+const learn = Learn(),
+  tasks = Tasks(learn),
+  clinic = Clinic(learn, tasks);
 const ILL = process.argv[2] === "patients",
-  FILE = path.join(__dirname, ILL ? "patients.jsonl" : "learned.jsonl"),
+  FILE = path.join(import.meta.dirname, ILL ? "patients.jsonl" : "learned.jsonl"),
   STRETCHES = 60,
   SCORES = 6,
   SHOWN = 5;
@@ -35,11 +38,14 @@ const CHANGES = [
   { norms: false },
   { h: 1 },
 ];
-const commit = execSync("git rev-parse --short HEAD", { cwd: __dirname, encoding: "utf-8" }).trim();
+const commit = execSync("git rev-parse --short HEAD", {
+  cwd: import.meta.dirname,
+  encoding: "utf-8",
+}).trim();
 
 const key = ({ task, seed, change, slip }) => JSON.stringify([task, seed, change, slip]);
-const lines = fs.existsSync(FILE)
-  ? fs.readFileSync(FILE, "utf-8").trim().split("\n").filter(Boolean)
+const lines = existsSync(FILE)
+  ? readFileSync(FILE, "utf-8").trim().split("\n").filter(Boolean)
   : [];
 const done = new Set(lines.map((line) => key(JSON.parse(line))));
 
@@ -50,7 +56,7 @@ function add(make) {
     minutes = Number(((process.cpuUsage().user - started) / 6e7).toFixed(2));
   const command = ["node blog/learned.js", ...process.argv.slice(2)].join(" "),
     whole = { ...row, command, commit, machine: os.cpus()[0].model, minutes };
-  fs.appendFileSync(
+  appendFileSync(
     FILE,
     JSON.stringify(whole, (_, value) =>
       typeof value === "number" ? Number(value.toPrecision(5)) : value,

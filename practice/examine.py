@@ -35,9 +35,9 @@ class Patient(NamedTuple):
     """A model as the examination needs it; what calls a function that isn't there is left out."""
 
     predict: Callable[[list[Pair]], Tensor]  # logits (B, T, vocab); position t is for target t + 1
-    model: nn.Module | None = None
-    update: Callable[[list[Pair]], float] | None = None  # a step of training; its loss per token
-    decode: Callable[[list[Pair]], list[list[int]]] | None = None  # ids without BOS, up to EOS
+    model: Any = None
+    update: Any = None  # Callable[[list[Pair]], float]: a step of training; its loss per token
+    decode: Any = None  # Callable[[list[Pair]], list[list[int]]]: ids without BOS, up to EOS
     smoothing: float = 0.0
     rate: Callable[[], float] | None = None  # Adam's learning rate in the last update
     weights: int | None = None  # how many it should have
@@ -53,7 +53,7 @@ class Test(NamedTuple):
     means: str
 
 
-TESTS = {
+BOUNDS: dict[str, tuple] = {
     "future": ("wires", 0, MOVED, "a later word moves a prediction by {:.2g}",
         "it sees the future"),
     "past": ("wires", MOVED, MANY, "an earlier word moves one by {:.2g}",
@@ -124,7 +124,7 @@ TESTS = {
     "peeks": ("references", 0, 0, "{:.0%} change with the reference",
         "that was no translation, or it is drawn by chance"),
 }  # fmt: skip
-TESTS = {name: Test(*about) for name, about in TESTS.items()}
+TESTS = {name: Test(*bounds) for name, bounds in BOUNDS.items()}
 
 
 class Finding(NamedTuple):
@@ -340,7 +340,7 @@ def see_modes(patient: Patient, some: list[Pair]) -> dict[str, float]:
     with in_training(patient.model), torch.random.fork_rng():
         with without_dropout(patient.model):
             once, again = (patient.predict(some).log_softmax(-1) for _ in range(2))
-        mean = sum(patient.predict(some).log_softmax(-1) for _ in range(8)) / 8
+        mean: Any = sum(patient.predict(some).log_softmax(-1) for _ in range(8)) / 8
     usual, dropped = (x - x.mean(-1, keepdim=True) for x in (log_p, mean))
     found = {"dropout": ((usual * dropped).sum() / usual.square().sum()).item()}
     # where chance remains, its dropout has a name that nobody knows
@@ -414,7 +414,7 @@ def learn_by_heart(patient: Patient, pairs: list[Pair], updates: int = 150) -> d
     eps, others, lowest = patient.smoothing, patient.predict(few).size(-1) - 1, 0.0
     if eps:
         lowest = -(1 - eps) * math.log(1 - eps) - eps * math.log(eps / others)
-    reported, share = [], 1.0
+    reported, share, evaluated = [], 1.0, math.nan
     with without_dropout(patient.model):
         # learned once is learned: a high rate may lose it for a while, which is no mistake, so it
         # is asked now and then, and for longer if it had nearly been there

@@ -110,4 +110,6 @@ if __name__ == "__main__":
     found = examine.examine(lambda: patient, pairs, ["wires", "loss", "gradient"])
     ill = [finding for finding in found if finding.ill]
     print(*ill or ["well: you have found all four"], sep="\n")
+    if not ill:
+        print("next: change it and train. The exercises are in exercises.ipynb")
     print(f"{(time.time() - CLOCK.stat().st_mtime) / 60:.0f} minutes so far")

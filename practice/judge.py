@@ -1,10 +1,11 @@
 """The judge: a Transformer that you wrote yourself, tried gate by gate with the shipped weights.
 
-    annotated-transformer judge --new mine.py    write an empty file: one stub for each gate
-    annotated-transformer judge mine.py          try it; --gate N: one gate, --watch: at each saving
+    python the_annotated_transformer.py judge --new mine.py    write one stub for each gate
+    python the_annotated_transformer.py judge mine.py          try it; --gate N: one gate,
+                                                               --watch: at each saving
 
 A wrong answer is compared with what the document computes while one of the mistakes of
-`mistakes.py` is in force: if both agree, that is the diagnosis. The gates are in `gates.py`; the
+`mistakes/` is in force: if both agree, that is the diagnosis. The gates are in `gates.py`; the
 reader's file runs in a process of its own, `worker.py`.
 """
 
@@ -38,8 +39,8 @@ CAPTIONS_SECONDS = 120  # for our three sentences
 WHOLE_SECONDS = 600  # for all gates together
 LATE_SECONDS = 5  # for a call, after one that didn't end: what uses that function won't, either
 NEXT = (
-    "what comes next: exercises.py, and practice/clinic.ipynb, where you find others' mistakes; in "
-    "your own file, a training with your shift, loss, rate and adam"
+    "next: diagnose. In practice/clinic.ipynb, find the mistakes of others; "
+    "then let your own code learn: --learn"
 )
 WRITTEN_IN = "is a width, a number of layers or heads, or an id written into it?"
 LOOKING = 20  # seconds of the processor in which a mistake must be found
@@ -61,7 +62,8 @@ class Reader:
     """A reader's file in its own process, which is started again when it had to be ended."""
 
     def __init__(self, path: Path):
-        self.path, self.process = path.resolve(), None
+        self.path = path.resolve()
+        self.process: Any = None  # subprocess.Popen, once it has been started
         self.late = False  # whether a call didn't end
 
     def close(self) -> None:
@@ -204,6 +206,7 @@ def try_gate(
     """Ask the reader's function all cases of a gate; `wrong` has the gates of wrong functions, and
     `end` is the time at which no call may go on, by time.monotonic."""
     seconds, found, right, notes = 0.0, [], [], []
+    mend = ""
     # now: the inputs are the right ones, whatever is in force later
     cases = list(gate.cases(w))
     shipped = len(cases)
@@ -316,7 +319,7 @@ def translations(
         yield f"no score: your code didn't translate one sentence within {seconds:g} seconds"
         return
     sources, references = (list(side) for side in zip(*pairs[: len(found)], strict=True))
-    ours = tat.translate_lines(tat.Translator(w.model, w.tokenizer), sources)
+    ours = list(tat.translate_lines(tat.Translator(w.model, w.tokenizer), sources))
     mine, theirs = (tat.bleu(lines, references)[0] for lines in (found, ours))
     yield (
         f"{name}, {len(found)} of {len(pairs)} sentences in {took:.0f} s: your code {mine:.1f} "
@@ -325,10 +328,15 @@ def translations(
 
 
 def judge(
-    path: Path, only: int | None = None, split: str = "val", say: Callable[[str], None] = print
-) -> bool:
-    """Walk through the gates, or try one; says each verdict, and returns whether all were right."""
-    w, verdicts, wrong = world(), [], {}
+    path: Path, only: int | None = None, split: str = "val", say: Callable[[str], None] = print,
+    verdicts: dict[int, Verdict] | None = None,
+) -> bool:  # fmt: skip
+    """Walk through the gates, or try one; says each verdict, and returns whether all were right.
+
+    `verdicts` gets them by their numbers.
+    """
+    verdicts = {} if verdicts is None else verdicts
+    w, wrong = world(), {}
     end = time.monotonic() + WHOLE_SECONDS
     say(f"{path.name}, {date.today():%Y-%m-%d}, weights of {Path(tat.SHIPPED_MODEL).name}")
     with closing(Reader(path)) as reader:
@@ -342,7 +350,7 @@ def judge(
             if verdict.state == "unread":
                 say(f"nothing can be tried: {verdict.sentence}")
                 return False
-            verdicts.append(verdict)
+            verdicts[number] = verdict
             mark = {"right": "✓", "wrong": "✗", "empty": "·"}[verdict.state]
             say(f"{number:2} {mark} {gate.title:24}{verdict.seconds:6.1f} s  {gate.function}")
             if verdict.state == "wrong":
@@ -353,11 +361,32 @@ def judge(
             if gate.function == "translate" and verdict.state == "right":
                 for line in translations(w, reader, split):
                     say(line)
-    counts = [sum(v.state == state for v in verdicts) for state in ("right", "wrong", "empty")]
+    counts = [
+        sum(v.state == state for v in verdicts.values()) for state in ("right", "wrong", "empty")
+    ]
     say("{} right, {} wrong, {} not written yet".format(*counts))
     if counts[0] == len(GATES):
         say(NEXT)
     return counts[0] == len(verdicts)
+
+
+def scored(title: str, right: bool, output: str) -> dict[str, Any]:
+    """A test in the form that Gradescope reads, with a point if it is right."""
+    status = "passed" if right else "failed"
+    return {"name": title, "score": float(right), "max_score": 1.0, "status": status,
+            "output": output}  # fmt: skip
+
+
+def scored_gates(verdicts: dict[int, Verdict], only: int | None) -> list[dict[str, Any]]:
+    """All gates, or one, as Gradescope reads them; what wasn't tried has no point."""
+    tests = []
+    for number, gate in enumerate(GATES, 1):
+        if only in (None, number):
+            verdict = verdicts.get(number)
+            output = "\n".join(verdict.notes or [verdict.state]) if verdict else "not tried"
+            right = verdict is not None and verdict.state == "right"
+            tests.append(scored(f"gate {number}: {gate.title}", right, output))
+    return tests
 
 
 def watch(path: Path, once: Callable[[], Any]) -> None:

@@ -8,11 +8,11 @@ starts all of them again, up to three times, and the run goes on from its last c
 that are not named here are options of `train`.
 """
 
-import argparse
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import cyclopts
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
@@ -29,16 +29,21 @@ def work(config: dict[str, Any]) -> None:
         raise RuntimeError(f"the training ended with status {status}")
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.partition(",")[0], allow_abbrev=False)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--gpu", action="store_true", help="give each process a GPU")
-    options, arguments = parser.parse_known_args()
+def main(
+    *arguments: Annotated[str, cyclopts.Parameter(allow_leading_hyphen=True)],
+    processes: int = 2,
+    gpu: bool = False,
+) -> None:
+    """Train under Ray; `gpu` gives each process one, and other options are those of `train`."""
     TorchTrainer(
         work,
-        train_loop_config={"folder": str(Path.cwd()), "arguments": arguments},
+        train_loop_config={"folder": str(Path.cwd()), "arguments": list(arguments)},
         # the first process may read a large corpus for hours
         torch_config=TorchConfig(timeout_s=86_400),
-        scaling_config=ScalingConfig(num_workers=options.processes, use_gpu=options.gpu),
+        scaling_config=ScalingConfig(num_workers=processes, use_gpu=gpu),
         run_config=RunConfig(failure_config=FailureConfig(max_failures=3)),
     ).fit()
+
+
+if __name__ == "__main__":
+    cyclopts.run(main)

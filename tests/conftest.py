@@ -20,7 +20,6 @@ os.environ.setdefault("ANNOTATED_DEVICE", "cpu")
 os.environ |= {"HF_HOME": tempfile.mkdtemp(prefix="hub-"), "HF_HUB_OFFLINE": "1"}
 
 import exercises
-import lab_notebook
 import since_2017
 import the_annotated_transformer as tat
 from blog import companion, page
@@ -170,7 +169,7 @@ def few_phrases(tmp_path_factory) -> Iterator[None]:
         for cached in CACHED:
             cached.cache_clear()
         few = {split: tat.load_split(split)[:size] for split, size in (("train", 400), ("val", 16))}
-        for module in (tat, since_2017, exercises, lab_notebook):
+        for module in (tat, since_2017, exercises):
             patch.setattr(module, "load_split", few.get)
         yield
         for cached in CACHED:

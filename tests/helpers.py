@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import the_annotated_transformer as tat
+from blog.editions import SOURCES
 from blog.page import run_node
 from translator.__main__ import main
 from translator.captions import caption_corpus
@@ -182,10 +183,16 @@ def decided(model: nn.Module) -> nn.Module:
     return model
 
 
+READ = """import { readFileSync } from "node:fs";
+const asked = JSON.parse(readFileSync(0, "utf8"));
+"""
+
+
 def node(script: str, asked: object) -> Any:
-    """What a script prints in Node; it reads what is asked from standard input. Both are JSON."""
+    """What a module prints in Node, as JSON; it has `asked`, and imports from blog/scripts."""
     options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True}
-    return json.loads(run_node("-e", script, input=json.dumps(asked), **options).stdout)
+    options |= {"cwd": SOURCES, "input": json.dumps(asked)}
+    return json.loads(run_node("--input-type=module", "-e", READ + script, **options).stdout)
 
 
 def wait_for(what: str, found: Callable[[], object], seconds: float = 120) -> object:

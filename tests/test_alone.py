@@ -40,18 +40,14 @@ def test_what_is_written_takes_its_place_when_it_is_whole(monkeypatch, tmp_path)
     companion.whole(pipe, b"new")
     assert mine.read_bytes() == b"new" and pipe.is_symlink() and len([*tmp_path.iterdir()]) == 2
     shutil.copy(ROOT / "practice" / "clinic.ipynb", mine)
-    for module, options, error in (
-        (page, ["page.py", mine, mine], SystemExit),
-        (editions, ["editions.py", "apply", "zh", mine, mine], ValueError),
-    ):
-        monkeypatch.setattr(sys, "argv", list(map(str, options)))
-        with pytest.raises(error, match="is the notebook itself"):
-            module.main()
+    with pytest.raises(SystemExit, match="is the notebook itself"):
+        page.main(mine, mine)
+    with pytest.raises(ValueError, match="is the notebook itself"):
+        editions.main("apply", "zh", mine, mine)
     assert mine.read_bytes() == (ROOT / "practice" / "clinic.ipynb").read_bytes()
     mine.write_text("")
-    monkeypatch.setattr(sys, "argv", ["page.py", str(mine), str(tmp_path / "page.html")])
     with pytest.raises(SystemExit, match="JSON"):
-        page.main()
+        page.main(mine, tmp_path / "page.html")
 
 
 def part(name: str, begin: str, end: str) -> list[nbformat.NotebookNode]:

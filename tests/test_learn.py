@@ -18,10 +18,11 @@ from practice.mistakes import CATALOGUE, HEALTHY, made
 from tests.helpers import node
 
 RUN = """
-const asked = JSON.parse(require("fs").readFileSync(0, "utf8"));
-const Real = asked.double ? Float64Array : Float32Array;
-const learn = require(asked.folder + "/learn.js")(Real);
-const tasks = require(asked.folder + "/tasks.js")(learn);
+import { Clinic } from "./learn/clinic.js";
+import { Learn } from "./learn/small_model.js";
+import { Tasks } from "./learn/tasks.js";
+const learn = Learn(asked.double ? Float64Array : Float32Array);
+const tasks = Tasks(learn);
 """
 GRADIENT = """
 const model = learn.make_model(asked.sizes);
@@ -58,7 +59,7 @@ console.log(JSON.stringify({
 
 
 def learner(script: str, **asked) -> dict:
-    return node(RUN + script, asked | {"folder": str(page.TEMPLATE)})
+    return node(RUN + script, asked)
 
 
 @pytest.fixture
@@ -173,7 +174,7 @@ def test_a_model_that_was_trained_beforehand_can_be_trained_again():
     rows = [json.loads(line) for line in lines]
     kinds = {json.dumps([row["task"], row["seed"], row["change"]]) for row in rows}
     assert len(kinds) == len(rows) >= 20
-    panel = (page.TEMPLATE / "learn_panel.js").read_text("utf-8")
+    panel = (editions.SOURCES / "views" / "trainer_frame.js").read_text("utf-8")
     keys = {key for row in rows for key in row["change"]}
     assert all(f'data-key="{key}"' in panel or f'["{key}"' in panel for key in keys)
     asked = [row for row in rows if row["task"] == "copy" and row["seed"] == 0]
@@ -234,13 +235,13 @@ def test_a_mistake_on_the_page_is_that_of_the_catalogue():
 
 def test_each_patient_is_found_by_the_test_that_its_entry_names():
     """And a healthy one by none, of any seed."""
-    names = {name: CATALOGUE[name].found for name in CATALOGUE if CATALOGUE[name].page}
+    names = {name: CATALOGUE[name].seen_by for name in CATALOGUE if CATALOGUE[name].page}
     cheap = ["wires", "loss", "gradient", "inventory"]
     orders = [(name, test, 0) for name, test in names.items()] + [
         (None, test, seed) for test in cheap for seed in (0, 1)
     ]
     found = learner(
-        """const clinic = require(asked.folder + "/clinic.js")(learn, tasks);
+        """const clinic = Clinic(learn, tasks);
            const values = ([slip, test, seed]) =>
              clinic.TESTS[test](clinic.patient(slip, seed)).found;
            const ones = (slip) => clinic.TESTS.inventory(clinic.patient(slip)).ones;

@@ -27,10 +27,11 @@ from tests.helpers import ROOT, node, offline_tab
 FILE = ROOT / "one_screen.py"
 NEAR = 1e-12
 RUN = """
-const asked = JSON.parse(require("fs").readFileSync(0, "utf8"));
-const at = (name) => require(`${asked.folder}/${name}.js`);
-const learn = at("learn")(Float64Array, { PAD: -1, BOS: 0, EOS: 1 });
-const one = at("one_screen")(learn, at("tasks")(learn), asked.settings, asked.seed);
+import { OneScreen } from "./learn/one_screen.js";
+import { Learn } from "./learn/small_model.js";
+import { Tasks } from "./learn/tasks.js";
+const learn = Learn(Float64Array, { PAD: -1, BOS: 0, EOS: 1 });
+const one = OneScreen(learn, Tasks(learn), asked.settings, asked.seed);
 const weights = () => Object.fromEntries(
   Object.entries(one.model.parameters).map(([name, p]) => [name, Array.from(p.data)]));
 """
@@ -154,7 +155,7 @@ def test_the_browser_computes_the_same():
         console.log(JSON.stringify({ start, losses, end: weights(), letters, held_out }));"""
     )
     settings = listing.settings(FILE.read_text("utf-8"))
-    about = {"folder": str(page.TEMPLATE), "settings": settings, "seed": settings["seed"]}
+    about = {"settings": settings, "seed": settings["seed"]}
     found = node(script, about)
     assert found["letters"] == one.letters and found["held_out"] == one.held_out
     for name, p in named(one, one.parameters).items():
@@ -294,7 +295,7 @@ def test_a_port_finds_these_numbers():
         console.log(JSON.stringify({ size, loss, writes: one.read(one.held_out[0]).text }));"""
     )
     settings = listing.settings(FILE.read_text("utf-8"))
-    about = {"folder": str(page.TEMPLATE), "settings": settings, "seed": settings["seed"]}
+    about = {"settings": settings, "seed": settings["seed"]}
     agree(node(script, about), written["after 100"])
 
 
@@ -314,9 +315,7 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     folder, made = tmp_path_factory.mktemp("listing"), {}
     for language in ("en", *editions.languages()):
         made[language] = folder / ("" if language == "en" else language) / "one_screen.html"
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sys.argv", ["listing.py", str(made[language]), "--language", language])
-            listing.main()
+        listing.main(made[language], language=language)
     page.WORDS.clear()  # nothing else speaks that language
     return made
 

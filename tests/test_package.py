@@ -1,20 +1,77 @@
-"""What `pip install .` installs: document, program and one model, which need no repository."""
+"""What is declared: imports, their lock, and what `pip install .` installs without a repository."""
 
+import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from email.parser import HeaderParser
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PIP = [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check", "--no-input"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+RUN_TIME = re.findall(r"(?m)^[^#\s].*", (ROOT / "requirements.txt").read_text("utf-8"))
+HUB = PROJECT["project"]["optional-dependencies"]["hub"]
+GROUPS = PROJECT["dependency-groups"]
+
+
+def imported(*paths: str) -> dict[str, str]:
+    """Of the scripts there: each package that they import, and a script that does."""
+    file_of = {}
+    for path in run("git", "ls-files", *paths, cwd=ROOT).splitlines():
+        for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
+            modules = []
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                modules = [node.module]
+            file_of |= {module.partition(".")[0]: path for module in modules}
+    ours = {path.stem for path in ROOT.iterdir()}
+    return {name: file_of[name] for name in file_of.keys() - ours - sys.stdlib_module_names}
+
+
+PROGRAM = ("translator/*.py", "practice/**/*.py", "the_annotated_transformer.py", "since_2017.py")
+ALL_GROUPS = [need for needs in GROUPS.values() for need in needs if isinstance(need, str)]
+
+
+@pytest.mark.parametrize(
+    ("paths", "declared"),
+    [
+        (PROGRAM, [*RUN_TIME, *HUB, "ipython"]),  # only in a notebook, which IPython runs
+        (("*.py",), [*RUN_TIME, *ALL_GROUPS]),
+    ],
+    ids=["program", "everything"],
+)  # fmt: skip
+def test_what_is_imported_is_declared(paths, declared):
+    """Catches a package that is there only because another one brings it."""
+    names = {canonicalize_name(Requirement(need).name) for need in declared}
+    distributions = packages_distributions()
+    files = imported(*paths)
+    assert len(files) > 10
+    for module, path in files.items():
+        candidates = {canonicalize_name(name) for name in distributions.get(module, [module])}
+        assert candidates & names, f"{path} imports {module}, which is declared nowhere"
+
+
+def test_the_lock_has_what_is_declared():
+    """Each in a version that its range admits; every line with hashes, and from no address."""
+    lines = (ROOT / ".ci/requirements.lock").read_text("utf-8").splitlines()
+    assert all("--hash=sha256:" in line and "://" not in line for line in lines)
+    locked = dict(re.match(r"([\w.-]+)==(\S+)", line).groups() for line in lines)
+    ranges = PROJECT["project"]["dependencies"]
+    for need in map(Requirement, [*ranges, *RUN_TIME, *HUB, *GROUPS["dev"]]):
+        version = locked.get(canonicalize_name(need.name))
+        assert version and need.specifier.contains(version), f"{need}: {version}; try `make lock`"
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -80,8 +137,7 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
             "README.md SHA256SUMS config.json model.safetensors tokenizer.json",
         "translator/benchmarks/results": "curve.jsonl first_stage.jsonl plan.jsonl",
         "translator/explorer_page":
-            "figure.html figure.js guesses.js inside.js models.json page.html panels.css "
-            "panels.js say.js transformer.js trust.js",
+            "explain.js figure.html models.json page.html panels.css",
     }  # fmt: skip
     data = {f"{folder}/{name}" for folder, names in data.items() for name in names.split()}
     assert len(program) > 10 and (clone / "build/page.html").is_file()
@@ -96,8 +152,7 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
         assert file.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
         headers = HeaderParser().parsestr(file.read(f"{about}/METADATA").decode())
     needs = [Requirement(need) for need in headers.get_all("Requires-Dist") if ";" not in need]
-    lines = re.findall(r"(?m)^[^#\s].*", (ROOT / "requirements.txt").read_text())
-    pinned = dict(line.split("==") for line in lines)
+    pinned = dict(line.split("==") for line in RUN_TIME)
     assert [need.name for need in needs] == [*pinned]
     # ranges that admit what is tested
     assert all(need.specifier.contains(pinned[need.name]) for need in needs)

@@ -16,7 +16,7 @@ import torch
 from bs4 import BeautifulSoup
 
 import the_annotated_transformer as tat
-from blog.page import SENTENCE, anchor_name, contents
+from blog.page import HEADINGS, SENTENCE, anchor_name, contents, minutes
 from practice.mistakes import CATALOGUE
 from tests.helpers import ROOT, in_view, offline_tab, wait_for
 
@@ -84,7 +84,7 @@ def shared_page(kept) -> Iterator:
     found = [problem for _, problems in used for problem in problems]
     for tab, problems in used:
         problems.clear()  # the next test has its own
-        tab.evaluate("sentence => yourSentence.follow(sentence)", SENTENCE)
+        tab.evaluate("sentence => Page.yourSentence.follow(sentence)", SENTENCE)
         same = f"(sentence) => sentence === {json.dumps(SENTENCE)}"
         tab.wait_for_function(f"{FOLLOWED}.every({same})")
     assert not found
@@ -533,13 +533,15 @@ def test_the_road_has_a_button_stops_and_marks(shared_page):
     two = "requestAnimationFrame(() => requestAnimationFrame(drawn))"
     tab.evaluate(f"new Promise((drawn) => {two})")
     assert "Go on" in tab.locator("#road").inner_text()
-    for frame in ("#trainer", "#clinic-frame"):
+    for frame in ("#trainer", "#write-attention"):
         assert tab.locator(frame).count() == 1
         tab.locator(f".road-next .aside[href='{frame}']").click()
         assert tab.locator("header #road-home").is_visible()  # where it covers nothing
         tab.locator("#road-home").click()  # back to where the road goes on
         assert tab.url.split("#")[1] in {to[1:] for to, _ in leads}
         assert not tab.locator("#road-home").is_visible()
+    # the road's end leads to the next rung, which opens
+    assert tab.locator("#write-attention").get_attribute("open") is not None
     # the last stop is read when one has come to it
     tab.locator("#road", has_text="Take the road").wait_for()
     tab.evaluate("localStorage.removeItem('road')")
@@ -582,6 +584,7 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
     verdict = panel.locator("#clinic-verdict")
     assert verdict.inner_text().startswith("Yes, with 4 points left")
     assert "Measured: loss" in verdict.inner_text()
+    assert "go on with practice/clinic.ipynb" in verdict.inner_text()
     if slip != "healthy":
         assert CATALOGUE[slip].line in verdict.inner_text()
         assert CATALOGUE[slip].effect in verdict.inner_text()
@@ -796,7 +799,7 @@ def test_no_link_stands_inside_another_or_inside_code(tree_of):
 def test_every_panel_follows_the_readers_sentence(shared_page):
     """Part by part down the page: panels show numbers, and others when the bar's text changes."""
     tab = shared_page()
-    known = tab.evaluate("SentencePanels.names")
+    known = tab.evaluate("Page.Panels.names")
     panels = tab.locator(".sentence-panel")
     names = panels.evaluate_all("panels => panels.map(panel => panel.dataset.panel)")
     # which is about drawing at random
@@ -812,7 +815,7 @@ def test_every_panel_follows_the_readers_sentence(shared_page):
 
     before = texts()
     assert "Frauen" in before["vectors"] and "sitting" in before["logits"]
-    differs = """Trust.marked('a boy playing here', 'a young boy is playing there')
+    differs = """Page.Trust.marked('a boy playing here', 'a young boy is playing there')
         .map((one) => one.outerHTML ?? one).join('')"""
     kinds = ("span", "mark", "span", "mark", "span", "mark")
     # a dash where a word is gone
@@ -830,12 +833,12 @@ def test_every_panel_follows_the_readers_sentence(shared_page):
     assert [name for name in names if before[name] == after[name]] == ["removed"]
     shown = tab.evaluate(
         """async () => {
-            const { engine } = await liveContent(), sentence = "Eine Katze schläft.";
-            const f = await SentencePanels.look({ engine, sentence });
+            const { engine } = await Page.liveContent(), sentence = "Eine Katze schläft.";
+            const f = await Page.Panels.look({ engine, sentence });
             const three = (vector) =>
                 [...vector.slice(0, 3)].map((value) => value.toFixed(2)).join(" ");
             const { scores, weights } = f.layers[3];
-            const largest = Transformer.largest(weights[3][2], 1)[0];
+            const largest = Page.largest(weights[3][2], 1)[0];
             return { vectors: three(f.rows[2]), positions: three(f.input[2]),
                      residual: three(f.layers[0].normed[2]),
                      heads: scores[3][2][largest].toFixed(2),
@@ -927,53 +930,8 @@ def test_the_bar_says_what_is_left_to_read(shared_page):
         tab.locator("#left").click()
         left.append(road)
     assert left == sorted(left, reverse=True) and len(set(left)) == 3
-    said = tab.locator("tr", has_text="the road").locator("td").last.inner_text()
-    assert 0.7 * int(re.search(r"\d+", said)[0]) < left[0] < int(re.search(r"\d+", said)[0])
-
-
-def test_the_page_of_exercises_checks_and_keeps(browser, committed_page):
-    """A number is answered in place; what is done, and what is open, stays so when read again."""
-    tab, problems = offline_tab(browser, 390)
-    tab.goto(committed_page("exercises").as_uri())
-    assert tab.locator(".progress").inner_text().startswith("0 of 21 done")
-    assert tab.locator(".own-answer").count() == 10
-    links = tab.locator(".in-notebook a[href*='html#']")
-    editors = links.evaluate_all("all => all.map((a) => a.hash)")
-    document = committed_page("the_annotated_transformer").read_text("utf-8")
-    # write_it.js has these places
-    assert len(editors) == 2 and all(f'id="{place[1:]}"' in document for place in editors)
-    script = (ROOT / "blog" / "template" / "write_it.js").read_text("utf-8")
-    assert all(f'"{place[1:]}",' in script for place in editors)
-    folded, before, after = tab.evaluate(PAPER)
-    answers = {title.partition(":")[0] for title in folded}
-    assert len(folded) == 42 and len(answers) == 21 and before == after == []
-    assert all(title.startswith("Answer") for title in folded)  # and no hint
-    section = tab.locator("section", has_text="5.1 P100-days")
-    form = section.locator(".own-answer")
-    for answer, said in (("3.5", "all eight"), ("x", "A number, please."), ("28", "Right.")):
-        form.locator("input").fill(answer)
-        form.locator("button").click()
-        assert said in form.locator("output").inner_text()
-    section.locator("summary").first.click()
-    tab.wait_for_function(
-        """localStorage.exercises.includes('true')
-            && Object.keys(JSON.parse(localStorage.exercises).open).length"""
-    )
-
-    def kept() -> bool:
-        # Chromium may show a page that is read again at once what had been kept a moment before
-        tab.reload()
-        done = tab.locator(".progress").inner_text().startswith("1 of 21 done")
-        return done and section.locator("details").first.get_attribute("open") is not None
-
-    wait_for("what was kept", kept, 20)
-    tab.once("dialog", lambda dialog: dialog.accept())
-    tab.locator("header .pages summary").click()
-    tab.locator("#forget").click()
-    progress = tab.locator(".progress")
-    wait_for("what was forgotten", lambda: progress.inner_text().startswith("0 of 21"), 20)
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 390 and not problems
-    tab.context.close()
+    said = int(re.search(r"(\d+) min", tab.locator("#road").inner_text())[1])
+    assert 0.7 * said < left[0] < said
 
 
 def test_what_was_once_on_a_page_is_found_on_another(browser, committed_page):
@@ -997,7 +955,7 @@ def test_what_was_once_on_a_page_is_found_on_another(browser, committed_page):
             "place => location.href.endsWith(`/${place}`) && document.readyState === 'complete'",
             arg=new,
         )
-    titles = ("Exercises that check your answers", "Since 2017", "The lab notebook")
+    titles = ("Exercises: change it and train", "Since 2017", "The lab notebook")
     for title in (*titles, "The Annotated Transformer"):
         tab.locator("header .pages summary").click()
         assert tab.locator("header .pages li:not(.companion)").count() >= 3
@@ -1010,20 +968,40 @@ def test_what_was_once_on_a_page_is_found_on_another(browser, committed_page):
 
 
 def test_page_and_notebook_say_the_same_about_the_road(tree_of):
-    """The page counts its words and lines; the notebook says that number, give or take a minute."""
-    minutes = r"\*{0,2}the road\*{0,2}.*about (\d+) minutes"
-    said = int(re.search(minutes, (ROOT / "the_annotated_transformer.py").read_text("utf-8"))[1])
+    """The notebook says the page's number, give or take a minute; the parts add up to it."""
+    text = (ROOT / "the_annotated_transformer.py").read_text("utf-8")
+    said = int(re.search(r"\*\*the road\*\*.*about (\d+) minutes", text)[1])
     tree = tree_of("the_annotated_transformer")
-    row = next(row for row in tree("tr") if "the road" in row.get_text())
-    counted = int(re.search(minutes, " ".join(row.get_text(" ").split()))[1])
     own = {a["href"][1:]: float(a["data-minutes"]) for a in tree.select("#toc a")}
-    marked = [tag["id"] for tag in tree.select("[data-road]") if tag["id"] in own]
-    assert abs(said - counted) <= 1 and counted <= 55
-    assert abs(sum(own[name] for name in marked) - counted) <= 0.6  # what the header counts down
-    parts = tree_of("the_annotated_transformer").select("#toc > ol > li > a > small")
-    whole = sum(int(part.get_text().split()[0]) for part in parts)
-    # without the exercises, which the summaries only list
-    assert abs(sum(own.values()) - whole) <= len(parts)
+    road = [tag["id"] for tag in tree.select("[data-road]") if tag["id"] in own]
+    assert road[0] == "part-1-a-sentence-through-the-model"
+    assert road[-3:] == [
+        "a-second-task-german-numbers",
+        "what-the-loss-can-t-see",
+        "what-to-do-now",
+    ]
+    assert abs(said - sum(own[name] for name in road)) <= 1 and said <= 75
+    parts = [part.get_text() for part in tree.select("#toc > ol > li > a > small")]
+    # "39 of 49 min", or "22 min" where all of it is on the road, or none
+    whole = [int(part.split()[-2]) for part in parts]
+    assert abs(sum(own.values()) - sum(whole)) <= len(parts)
+    on_it = tree.select("#toc > ol > li:has(> a)")
+    marked = [part for part in on_it if part.a["href"][1:] in road]
+    assert abs(sum(int(part.a.small.get_text().split()[0]) for part in marked) - said) <= 2
+    assert not [row for row in tree("tr") if "the road" in row.get_text()]  # for the notebook
+
+
+MINUTES = """<section><h1 id=a>A</h1> {words}</section> <section lines=8 shown=100>
+<h2 id=b>B</h2> <ol><li>one</ol> <details class=answer><summary>Look</summary> {words}</details>
+<p>Who?</p> <details class=answer><summary>Answer</summary></details>
+<details>{words}</details></section>"""
+
+
+def test_minutes_count_what_is_read_and_done():
+    """Prose, an answer, code, what cells show, a guess and a question; not what is folded."""
+    tree = BeautifulSoup(MINUTES.format(words="word " * 200), "html.parser")
+    assert minutes(tree.h1, HEADINGS) == pytest.approx(201 / 200 + 8 / 8 + 100 / 200)
+    assert minutes(tree.h2, HEADINGS) == pytest.approx(205 / 200 + 0.5 + 0.75)
 
 
 def test_a_prediction_is_checked_and_counted(browser, committed_page):

@@ -251,7 +251,7 @@ def test_a_job_whose_time_is_up_saves_the_run_and_the_next_goes_on(cluster, tmp_
 def test_ray_ends_in_the_weights_of_torchrun(tmp_path, killed):
     """Also if one of its processes is killed on the way."""
     if importlib.util.find_spec("ray") is None:
-        pytest.fail("this needs Ray: pip install -r requirements-soak.txt")
+        pytest.fail("this needs Ray: pip install --group soak")
     run, out = tmp_path / "run", tmp_path / "out"
     options = [*TRAIN, "--run", os.path.relpath(run, ROOT), "--steps", str(STEPS)]
     options += ["--checkpoint-every", "1"]

@@ -1,5 +1,6 @@
 """What a reader writes on the page: right functions, what wrong ones are told, the live model."""
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -65,6 +66,8 @@ RATE = """def rate(step, d_model, warmup):
 """
 RIGHT = dict(attention=ATTENTION, positions=POSITIONS, masks=MASKS, layer_norm=NORM, decode=DECODE)
 RIGHT |= dict(loss_gradient=GRADIENT, rate=RATE)
+# in this order, and then to the clinic
+ON_THE_PAGE = ["attention", "positions", "layer_norm", "masks", "decode", "loss_gradient", "rate"]
 WRONG = [
     ("attention", " / sqrt(len(k))", "", "not_scaled"),
     ("attention", " / sqrt(len(k))", " / len(k)", "scaled_by_d_k"),
@@ -149,7 +152,10 @@ def said(tab, name: str, code: str, button: str = "Check it") -> str:
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_function_is_right_and_works_in_the_live_model(tab, name):
-    assert "Right" in said(tab, name, RIGHT[name])
+    text = said(tab, name, RIGHT[name])
+    following = dict(itertools.pairwise(ON_THE_PAGE)).get(name)
+    way_on = f"Next, write {following} ▸" if following else "To the clinic ▸"
+    assert "Right" in text and text.endswith(way_on)
     if name in ("attention", "positions", "layer_norm", "decode"):
         plugged = said(tab, name, RIGHT[name], "Put it into the model")
         assert "Two women are sitting on a bench while a man reads a newspaper." in plugged
@@ -169,13 +175,13 @@ def test_a_wrong_function_gets_its_diagnosis(tab, name, old, new, mistake):
 
 def test_a_loop_that_runs_to_its_end_gets_its_diagnosis(tab):
     """For a short sentence: each step costs Python in the browser a fifth of a second."""
-    tab.evaluate("yourSentence.follow('Ein Hund.')")
+    tab.evaluate("Page.yourSentence.follow('Ein Hund.')")
     text = said(tab, "decode", DECODE.replace(" and ids[-1] != eos", ""))
     assert "what comes after eos" in text and SLIPS["eos_ignored"].effect in text
     text = said(tab, "decode", DECODE.replace("z.index(max(z))", "z.index(min(z))"))
     assert SLIPS["least_probable"].line in text and SLIPS["least_probable"].effect in text
     sentence = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
-    tab.evaluate(f"yourSentence.follow('{sentence}')")
+    tab.evaluate(f"Page.yourSentence.follow('{sentence}')")
 
 
 def test_what_else_can_go_wrong_is_told(tab):

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -90,6 +90,7 @@ OTHER_NAMES = {
     "--lr": "--factor", "--learning-rate": "--factor", "--batch-size": "--tokens-per-batch",
     "--n": "--N", "--layers": "--N", "--heads": "--h",
 }  # fmt: skip
+PROGRAM = "python the_annotated_transformer.py"  # in the help, whichever door was taken
 MENDABLE = cyclopts.CycloptsError, Refused, OSError, ModuleNotFoundError, UnicodeEncodeError
 
 
@@ -98,6 +99,7 @@ def train(
     words: bool = False, src: str = "de", tgt: str = "en", held_out: float | None = None,
     longest: Count | None = None, start_from: File | None = None, device: Device = None,
     shard: bool = False, limits: Annotated[Limits | None, Flat] = None,
+    # pyrefly: ignore[invalid-annotation] a class that is made from the fields of `Settings`
     changes: Annotated[options() | None, Flat] = None,
 ) -> None:  # fmt: skip
     """Train a model, or continue a training that was interrupted.
@@ -602,26 +604,98 @@ def import_model(source: Data, *, out: Out, src: str | None = None, tgt: str | N
 
 def judge(
     file: File, *, new: bool = False, gate: Integer | None = None, watch: bool = False,
-    split: str = "val", report: File | None = None,
+    split: str = "val", report: File | None = None, learn: str | None = None,
+    minutes: PositiveFloat = 20, run: File | None = None, src: str = "de", tgt: str = "en",
 ) -> int:  # fmt: skip
     """Try a Transformer that you wrote yourself, gate by gate, with the shipped weights.
 
     A wrong answer is compared with those of known mistakes. When all gates up to decoding
     are right, your code translates. The exit status is 1 if a gate isn't right.
 
+    With --learn, your code learns from fresh weights: German numbers, which is gate 20, or a
+    language, as in `--learn multi30k --run runs/mine`. What it has learned is a model like any
+    other, if your functions pass the gates. With --run alone, your code translates the lines of
+    standard input with the weights that it learned there.
+
     Args:
         file: your file in Python, with the functions that --new writes, or a notebook's code cells
-        new: write the file, with an empty function for each gate
+        new: write the file, with an empty function for each gate, and AGENTS.md beside it, which
+            makes a tutor of a coding assistant
         gate: the number of the only gate to try
         watch: try it again at each saving, until Ctrl-C
         split: the sentences that are translated for a score: as many as a minute allows
-        report: a file for what was said, without any code
+        report: a file for what was said, without any code; FILE.json is as Gradescope reads it
+        learn: let your code learn: numbers, or whatever `train --data` takes
+        minutes: how long it may learn a language in all; a run that is there goes on
+        run: the folder of what it learns
+        src: source language
+        tgt: target language
     """
     from practice import judge as practice  # it reads a model when asked, and nobody else does
 
     if new:
-        write_stubs(file)
-        return 0
+        return new_file(file)
+    check_judged(file, gate, split, report)
+    report = None if report == Path("-") else report  # it is said there anyway
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        print(line, flush=True)
+
+    if learn or run:
+        passed = practise(file, learn, run, minutes, (src, tgt), say)
+        if report:
+            write_report(report, lines, [practice.scored("gate 20: it learns", passed, lines[-1])])
+        return 0 if passed else 1
+
+    def once() -> bool:
+        lines.clear()
+        verdicts: dict[int, Any] = {}
+        passed = practice.judge(file, gate, split, say, verdicts)
+        if report:
+            write_report(report, lines, practice.scored_gates(verdicts, gate))
+        return passed
+
+    if watch:
+        practice.watch(file, once)
+    return 0 if once() else 1
+
+
+def write_report(report: Path, lines: list[str], tests: list[dict[str, Any]]) -> None:
+    """What was said; in FILE.json with a point for each test, as Gradescope reads it."""
+    text = "\n".join(lines) + "\n"
+    if report.suffix == ".json":
+        score = sum(test["score"] for test in tests)
+        text = json.dumps({"score": score, "output": text, "tests": tests}, indent=1)
+    write_text(report, text)
+
+
+def new_file(file: Path) -> int:
+    """Write an empty file for the judge, and beside it what makes a tutor of an assistant."""
+    from practice.gates import GATES, TUTOR, stubs
+
+    if file.exists():
+        raise Refused(f"{file} is there already, and stays as it is")
+    if file.suffix != ".py":
+        raise Refused(f"{file}: --new writes Python, so give it a name that ends in .py")
+    if sys.flags.optimize > 1:
+        raise Refused("Python's -OO takes away the text that --new writes: leave it out")
+    write_text(file, stubs())
+    print(
+        f"{file}: {len(GATES)} gates; judge it with: judge {file}; --watch does it at each saving"
+    )
+    tutor = file.with_name("AGENTS.md")
+    if not tutor.exists():
+        write_text(tutor, TUTOR.format(name=file.name))
+        print(f"{tutor} asks a coding assistant to help you, and not to write it for you")
+    return 0
+
+
+def check_judged(file: Path, gate: int | None, split: str, report: Path | None) -> None:
+    """Raise Refused for what can't be judged, before anything is."""
+    from practice import judge as practice
+
     if not file.is_file():
         raise Refused(f"{file} isn't a file; judge --new {file} writes an empty one")
     if file.suffix not in (".py", ".ipynb"):
@@ -632,45 +706,41 @@ def judge(
         raise Refused(
             f"--split is {split}, and the data has no such sentences; val is always there"
         )
-    report = None if report == Path("-") else report  # it is said there anyway
     if report and report.exists() and report.samefile(file):
         raise Refused(f"--report is {file} itself")
-    if report and not report.exists():
+    if report and report != Path("-") and not report.exists():
         write_text(report, "")  # better refused now than afterwards
 
-    def once() -> bool:
-        lines: list[str] = []
 
-        def say(line: str) -> None:
-            lines.append(line)
-            print(line, flush=True)
-
-        passed = practice.judge(file, gate, split, say)
-        if report:
-            write_text(report, "\n".join(lines) + "\n")
-        return passed
-
-    if watch:
-        practice.watch(file, once)
-    return 0 if once() else 1
+def typed_numbers() -> Iterator[str]:
+    """What somebody types, until nothing."""
+    with suppress(EOFError):
+        while line := input("a number below 1000, or nothing to end: ").strip():
+            yield line
 
 
-def write_stubs(file: Path) -> None:
-    """Write a file with an empty function for each gate; Refused where it can't be one."""
-    from practice import judge as practice
-    from practice.gates import stubs
+def practise(
+    file: Path, source: str | None, run: Path | None, minutes: float,
+    languages: tuple[str, str], say: Callable[[str], None],
+) -> bool:  # fmt: skip
+    """Let a file learn; or translate by what it has learned in a run."""
+    from practice import learn as practice
 
-    if file.exists():
-        raise Refused(f"{file} is there already, and stays as it is")
-    if file.suffix != ".py":
-        raise Refused(f"{file}: --new writes Python, so give it a name that ends in .py")
-    if sys.flags.optimize > 1:
-        raise Refused("Python's -OO takes away the text that --new writes: leave it out")
-    write_text(file, stubs())
-    print(
-        f"{file}: {len(practice.GATES)} gates; "
-        f"judge it with: judge {file}; --watch does it at each saving"
-    )
+    if source == "numbers":
+        typed = typed_numbers() if sys.stdin and sys.stdin.isatty() else ()
+        return practice.learn_numbers(file, say, typed)
+    if run is None:
+        raise Refused(f"--learn {source} needs a folder for what is learned: --run runs/mine")
+    with refusing(f"--run {run}", practice.Stuck):
+        study = practice.Study(run, file, source, languages)
+        if source is None:
+            for text in practice.own_lines(study, arriving_lines(sys.stdin)):
+                say(text)
+            return True
+    corpus = Corpus(source, *study.languages)
+    texts = [corpus.full_pairs(split, warn) for split in ("train", "val")]
+    study.read(*map(list, texts))
+    return practice.learn_language(study, minutes, say)
 
 
 def doctor(
@@ -715,7 +785,7 @@ def explained(error: Exception, arguments: list[str]) -> str:
     if isinstance(error, cyclopts.UnknownCommandError):
         return f"{text}; --help lists them"
     if isinstance(error, cyclopts.UnknownOptionError):
-        if our_name := OTHER_NAMES.get(error.token.keyword):
+        if our_name := OTHER_NAMES.get(str(error.token.keyword)):
             return f"Unknown option: {error.token.keyword}. Did you mean {our_name}?"
         if arguments[:1] in (["translate"], ["explain"]):
             return f"{text} A sentence that begins with a dash comes last, after --"
@@ -740,6 +810,15 @@ def with_streams(arguments: list[str]) -> list[str]:
     return joined
 
 
+def with_numbers(arguments: list[str]) -> list[str]:
+    """Arguments in which --learn without a value means the numbers."""
+    following = [*arguments[1:], "--"]
+    return [
+        "--learn=numbers" if argument == "--learn" and after.startswith("-") else argument
+        for argument, after in zip(arguments, following, strict=True)
+    ]
+
+
 def version() -> str:
     """The version that is installed, if one is."""
     from importlib.metadata import distributions
@@ -748,22 +827,17 @@ def version() -> str:
     return installed.version if installed else "from source, not installed"
 
 
-def main(arguments: list[str] | None = None, name: str | None = None) -> int:
-    """Run the command line and return the exit status.
-
-    `name` is the program's in the help, by default that of its script.
-    """
-    app_options = {
-        "version": version,
-        "help_format": "markdown",
-        "suppress_keyboard_interrupt": False,
-    }
-    app = cyclopts.App(name, help="Train, use and look into a Transformer.", **app_options)
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    app = cyclopts.App(
+        PROGRAM, help="Train, use and look into a Transformer.", version=version,
+        help_format="markdown", suppress_keyboard_interrupt=False,
+    )  # fmt: skip
     commands = plan, train, translate, evaluate, average, explain, export, captions, judge, doctor
     for command in commands:
         app.command(command)
     app.command(import_model, name="import")
-    arguments = with_streams(sys.argv[1:] if arguments is None else arguments)
+    arguments = with_numbers(with_streams(sys.argv[1:] if arguments is None else arguments))
     with redirect_stdout(Steady(sys.stdout)) as out, redirect_stderr(Steady(sys.stderr)) as err:
         try:
             with within_memory("out of memory"):
@@ -791,4 +865,4 @@ def main(arguments: list[str] | None = None, name: str | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(name="python -m translator"))
+    sys.exit(main())

@@ -73,7 +73,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     return SidedTokenizer(source, target, str(description.get("language")))
 
 
-def read_rules(description: dict[str, Any], path: Path) -> Any:
+def read_rules(description: Any, path: Path) -> Any:
     """A `tokenizers.Tokenizer` from its description; raises as `read_tokenizer` does."""
     from tokenizers import Tokenizer as Vocabulary
 

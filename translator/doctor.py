@@ -372,12 +372,12 @@ def of_variety(rows: list[list[int]], pairs: list[Pair]) -> Symptom:
     return Symptom("variety", state, sentence)
 
 
-def of_updates(expected: Prospect, step: int) -> Symptom:
-    """Whether a run has had as many updates as its text takes; asked of one that isn't good."""
+def of_updates(share: float, step: int) -> Symptom:
+    """Whether a run has had the updates that its text takes, or a share; asked if it isn't good."""
     sentence = f"{step} updates, as many as plan would take"
-    if expected.share >= 0.5:
+    if share >= 0.5:
         return Symptom("updates", "well", sentence)
-    sentence = f"{step} updates, {expected.share:.0%} of what plan would take: train longer"
+    sentence = f"{step} updates, {share:.0%} of what plan would take: train longer"
     return Symptom("updates", "young", sentence)
 
 
@@ -412,7 +412,7 @@ def diagnose(
     if bleu >= expected.good:  # it has what such a text gives, however it came there
         of_run = [symptom for symptom in of_run if symptom.test != "falling"]
     elif expected.share is not None:
-        of_run.append(of_updates(expected, step))
+        of_run.append(of_updates(expected.share, step))
     if bleu < 5:  # it may still learn to end
         examined = [
             symptom._replace(state="young") if symptom.test == "ends" else symptom

@@ -1,8 +1,8 @@
 """The explorer: a page that shows how a model translates, and runs it if it is small.
 
-The files in `explorer_page/` are the figure (`figure.html`, `figure.js`), the Transformer in
-JavaScript (`transformer.js`), and a page around them (`page.html`). The document's web page shows
-the same figure.
+The files in `explorer_page/` are the figure (`figure.html`), a page around it (`page.html`), and
+its script (`explain.js`), which `make format` puts together out of `blog/scripts/`. The document's
+web page shows the same figure.
 """
 
 import base64
@@ -23,21 +23,17 @@ from translator.search import Search
 
 PARTS = Path(__file__).with_name("explorer_page")
 FILES = "figure.html", "panels.css"
-SCRIPTS = (
-    "say.js", "guesses.js", "transformer.js", "inside.js", "trust.js", "panels.js", "figure.js",
-)  # fmt: skip
-IN_WORKER = "transformer.js", "inside.js"  # which find themselves in the page
 LARGEST = 7_500_000  # bytes of a model in a page, in base64
-# what is added to embeddings, and what transformer.js calls it
+# what is added to embeddings, and what model/layers.js calls it
 ADDED = {tat.LearnedPositions: "learned", since.NoPositions: "none"}
 # by model: sentences to start with, and what it knows
 ABOUT = json.loads((PARTS / "models.json").read_text("utf-8"))
 
 
 def figure(content: dict[str, Any]) -> str:
-    """The figure for a page to contain once: its template, scripts and content.
+    """The figure for a page to contain once: its template, style and content.
 
-    The page's own script calls the figure.
+    The page's script, which comes after it, draws the figure.
     """
     html, style = ((PARTS / name).read_text("utf-8") for name in FILES)
     weights = ""
@@ -48,16 +44,12 @@ def figure(content: dict[str, Any]) -> str:
         weights = f"{tag}{model['weights']}</script>\n"
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     data = data.replace("<", "\\u003c")  # no "</script>" in it
-    code = ""
-    for name in SCRIPTS:
-        worker = " data-worker" if name in IN_WORKER else ""
-        code += f"<script{worker}>\n{(PARTS / name).read_text('utf-8')}</script>\n"
     data = f'<script type="application/json" id="explorer-content">{data}</script>'
-    return f"{html}<style>\n{style}</style>\n{code}{data}\n{weights}"
+    return f"{html}<style>\n{style}</style>\n{data}\n{weights}"
 
 
 def uniform(model: Transformer) -> bool:
-    """Whether all layers are alike in what transformer.js reads once: heads, norms, depth.
+    """Whether all layers are alike in what the scripts read once: heads, norms, depth.
 
     And the output matrix has no bias.
     """
@@ -74,7 +66,7 @@ def uniform(model: Transformer) -> bool:
 
 
 def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
-    """A model as transformer.js reads it, weights in float16.
+    """A model as model/translator.js reads it, weights in float16.
 
     None if JavaScript cannot run it or it is too large. Whole words need spaCy's rules, which are
     Python. A layer that is not the paper's is not known there.
@@ -118,7 +110,7 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
 
 @torch.inference_mode()
 def recorded(search: Search, sentence: str, top: int = 5) -> dict[str, Any]:
-    """What `attentionMaps` of transformer.js gives: all weights, and each step's tokens."""
+    """What `attentionMaps` of model/translator.js gives: all weights, and each step's tokens."""
     model, tokenizer, (language, _) = search.translator
     record = tat.attention_maps(search.translator, sentence, search.decode)
     ids_by_token = {token: i for i, token in enumerate(tokenizer.tokens(range(len(tokenizer))))}
@@ -182,5 +174,6 @@ def page(translator: Translator, name: str, sentence: str, data: str = "") -> tu
     if search.lost:
         raise Refused(notes[-1])
     facts = content(translator, name, sentence, data)
-    html = (PARTS / "page.html").read_text("utf-8").replace("<!-- figure -->", figure(facts))
-    return html, translation
+    html, script = ((PARTS / name).read_text("utf-8") for name in ("page.html", "explain.js"))
+    body = f"{figure(facts)}<script>\n{script}</script>\n"
+    return html.replace("<!-- figure -->", body), translation

@@ -189,7 +189,10 @@ def specification(translator: Translator) -> Any:
     naming a layer that is not the paper's.
     """
     model, tokenizer = translator.model, translator.tokenizer
-    (check_marian if "marian" in model.settings.get("modern", ()) else check_papers)(model)
+    if isinstance(model.src_embed.positions, since.SplitPositions):
+        check_marian(model)
+    else:
+        check_papers(model)
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
 
@@ -216,8 +219,9 @@ def specification(translator: Translator) -> Any:
     tokens = tokenizer.tokens(range(len(tokenizer)))
     spec.register_source_vocabulary(tokens)
     spec.register_target_vocabulary(tokens)
-    spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = first.sublayer[0].norm.eps
+    config: Any = spec.config
+    config.add_source_eos = True
+    config.layer_norm_epsilon = first.sublayer[0].norm.eps
     return spec
 
 

@@ -84,7 +84,7 @@ class Steady:
     """
 
     def __init__(self, stream: Any):
-        lost = None
+        lost: Exception | None = None
         try:
             stream.write("")
         except (AttributeError, ValueError, OSError) as error:
@@ -142,7 +142,7 @@ PARTIAL = ".annotated-partial"
 SUMS = "SHA256SUMS"  # checksums of the files of a folder, as sha256sum writes and checks them
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Let `write` fill a file of that name in a temporary folder, then move it to `path`.
 
     Raises OSError if that is impossible. The disk has the new content before the name is moved to
@@ -311,7 +311,7 @@ def digest_of_tensors(tensors: "dict[str, Tensor]", notes: dict[str, str]) -> st
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(repr((name, tensor.dtype, tuple(tensor.shape))).encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

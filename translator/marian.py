@@ -53,7 +53,7 @@ USUAL = {  # the only values of Marian's options that are known here
     "output-omit-bias": "false",
 }  # fmt: skip
 # where Marian's sublayers begin, end, and what follows the last: d dropout, a addition, n norm
-NORMS = {
+NORMS: dict[tuple[str, ...], Any] = {
     ("", "dan", ""): "post", ("", "an", ""): "post",
     ("n", "da", "n"): "pre", ("n", "a", "n"): "pre",
 }  # fmt: skip
@@ -125,14 +125,14 @@ def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
                 f"{path}: {name} is {config.get(name)}, "
                 f"but vocab.json has {token} at {ids.get(token)}"
             )
-    names = "model.safetensors", "pytorch_model.bin"
-    file = next((folder / name for name in names if (folder / name).is_file()), None)
+    file = next(filter(Path.is_file, (folder / name for name in HUB_FILES[1:3])), None)
     if file is None:
         raise FileNotFoundError(f"{folder}: neither model.safetensors nor pytorch_model.bin")
     sizes = {"N": max(depths), "d_model": d_model, "d_ff": widths[0], "h": heads[0]}
     settings = Settings(**sizes, norm="post", tie="all")
     parts = {"depths": depths, "swish": activation != "relu", "closed": False, "eps": 1e-5}
-    matrices = (*["model.shared.weight"] * 3, "final_logits_bias")
+    table = "model.shared.weight"
+    matrices = table, table, table, "final_logits_bias"
     return Arrays(file, settings, parts, read_arrays(file), since.their_name, matrices)
 
 
@@ -228,7 +228,7 @@ def marian_name(name: str, pre: bool) -> str:
 # --- Weights ---
 def ordered(ids: dict[str, int]) -> tuple[list[str], list[int]]:
     """Our tokens, special ones first, and the row of theirs that each is; -1 if they lack it."""
-    tokens = SPECIALS + sorted(ids.keys() - set(SPECIALS), key=ids.get)
+    tokens = SPECIALS + sorted(ids.keys() - set(SPECIALS), key=ids.__getitem__)
     rows = [ids.get(token, -1) for token in tokens]
     rows[BOS] = rows[PAD]  # the decoder starts from padding, a vector of zeros
     return tokens, rows
@@ -320,7 +320,7 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
             at += size
 
 
-def read_spm(path: Path) -> tuple[dict[str, float], bytes]:
+def read_spm(path: Path) -> tuple[dict[str, float | None], bytes]:
     """A SentencePiece model's pieces, in its order, and its table of normalised characters.
 
     The pieces have scores; that of a mark is None.
@@ -399,7 +399,7 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
     only = pieces[0] if len(pieces) == 1 else None
     patterns = "source|src", "target|trg|tgt"
     named = ([path for path in pieces if re.search(pattern, path.stem)] for pattern in patterns)
-    sides = [paths[0] if paths else only for paths in named]
+    sides: list[Any] = [paths[0] if paths else only for paths in named]
     if None in sides:
         raise FileNotFoundError(f"{folder}: neither source.spm and target.spm nor a single .spm")
     yamls = set(folder.glob("*vocab*.yml")) - {*folder.glob(".*")}
@@ -473,7 +473,7 @@ def import_marian(
 ) -> Translator:  # fmt: skip
     """Write a model that Marian trained as a folder of ours; FileExistsError if it exists."""
     translator, settings, parts = read_marian(source, src, tgt)
-    config = dict(zip(("src", "tgt"), translator.languages, strict=True))
+    config: dict[str, Any] = dict(zip(("src", "tgt"), translator.languages, strict=True))
     config["vocab"] = len(translator.tokenizer)
     names = "N", "d_model", "d_ff", "h", "norm", "tie"
     config["settings"] = {name: getattr(settings, name) for name in names}

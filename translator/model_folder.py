@@ -22,7 +22,7 @@ from translator.processes import check_weights, choose_device, load_weights
 from translator.settings import Settings, build_model, saved_settings
 
 
-def read_translator(path: str | Path, device: torch.device | None = None) -> Translator:
+def read_translator(path: str | Path, device: torch.device | str | None = None) -> Translator:
     """Read a run or model folder: model.safetensors, tokenizer.json, config.json.
 
     device: where the model goes; by default the best one.
@@ -59,7 +59,7 @@ def read_translator(path: str | Path, device: torch.device | None = None) -> Tra
 
 
 def build_for(
-    weights: dict[str, Tensor], settings: Settings, vocab: int, parts: dict | None = None
+    weights: dict[str, Tensor], settings: Settings, vocab: int, marian: dict | None = None
 ) -> Transformer:
     """A fresh model for weights that were read.
 
@@ -71,7 +71,7 @@ def build_for(
     needed = d * max(vocab, N * settings.d_ff, N * (heads or d))
     if len(weights) < settings.N or needed > count:
         raise ValueError(f"its sizes need {needed:,} weights or more, but there are {count:,}")
-    return build_model(settings, vocab, parts)
+    return build_model(settings, vocab, marian)
 
 
 def average_checkpoints(paths: list[Path]) -> dict[str, Tensor]:

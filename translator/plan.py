@@ -35,7 +35,7 @@ from translator.sources import SPLITS, Corpus, divided
 from translator.trainer import ParallelTrainer
 
 # how `tiny` was set when the runs of `measured` were made
-MEASURED = {
+MEASURED: dict[str, Any] = {
     "positions": "sinusoidal", "schedule": "paper", "tokens_per_batch": 5000,
     "factor": 1.5, "warmup": 200, "dropout": 0.25,
 }  # fmt: skip
@@ -540,7 +540,7 @@ def command(corpus: Corpus, start: Path | None, advice: dict[str, Any]) -> str:
     if corpus.held_out is not None:
         options["held-out"] = f"{corpus.held_out:g}"
     words = [f"--{name.replace('_', '-')} {value}" for name, value in options.items()]
-    return f"python -m translator train {' '.join(words)}"
+    return f"python the_annotated_transformer.py train {' '.join(words)}"
 
 
 def text_report(facts: dict[str, Any]) -> Iterable[str]:

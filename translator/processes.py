@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -177,17 +178,17 @@ def shard(module: nn.Module, layers: Iterable[nn.Module], device: torch.device) 
         fully_shard(unit, mesh=mesh, reshard_after_forward=True)
 
 
-def is_sharded(tensor: Tensor) -> bool:
+def is_sharded(tensor: Any) -> bool:
     """Whether this process has only a part of a tensor."""
     return hasattr(tensor, "full_tensor")
 
 
-def whole(tensor: Tensor) -> Tensor:
+def whole(tensor: Any) -> Tensor:
     """A tensor with all its parts; every process has to ask for it."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
-def part_for(tensor: Tensor, like: Tensor) -> Tensor:
+def part_for(tensor: Tensor, like: Any) -> Tensor:
     """The part of a whole tensor that belongs where `like` is."""
     if not is_sharded(like):
         return tensor

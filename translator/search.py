@@ -135,7 +135,8 @@ def fast_beam(
         decoder = StepwiseDecoder(model, src, src_mask, beam)
         for _ in range(1, max_len):
             logits = decoder.step(search.ids[..., -1].flatten())
-            looked_at = decoder.looked_at(weights) if aligned else torch.zeros_like(logits[:, 0])
+            nowhere = torch.zeros_like(logits[:, 0])
+            looked_at = decoder.looked_at(weights) if weights is not None else nowhere
             rows = search.extend(logits, looked_at)
             search.finish()
             sources = len(search.source)

@@ -13,7 +13,7 @@ from cyclopts.types import NonNegativeFloat, PositiveFloat
 from cyclopts.validators import Number
 
 if TYPE_CHECKING:  # the command line reads this room, and PyTorch takes seconds to import
-    from the_annotated_transformer import Transformer
+    from the_annotated_transformer import Part, Transformer
 
 
 def whole(kind: type, tokens: Any) -> int:
@@ -190,7 +190,8 @@ def options() -> type:
         values = ["growing" if value == "None" else value for value in values]
         presets = ", ".join(values[:1] if len(set(values)) == 1 else values)
         hints[name] = Annotated[hint, Parameter(help=f"{help[name]} ({presets})")]
-    return TypedDict("Changes", hints, total=False)
+    changes: Any = TypedDict
+    return changes("Changes", hints, total=False)
 
 
 def growing_dropout(passes: float) -> float:
@@ -217,7 +218,8 @@ def make_settings(preset: str, words: bool, changes: dict[str, Any]) -> Settings
     """A preset with some settings changed; raises ValueError for what does not fit together."""
     if words and "bpe" in changes:
         raise ValueError("--words and --bpe exclude each other")
-    settings = replace(PRESETS[preset], **changes | ({"bpe": 0} if words else {}))
+    whole_words: dict[str, Any] = {"bpe": 0} if words else {}
+    settings = replace(PRESETS[preset], **changes | whole_words)
     import torch
 
     with torch.device("meta"):
@@ -226,26 +228,31 @@ def make_settings(preset: str, words: bool, changes: dict[str, Any]) -> Settings
 
 
 def build_model(
-    settings: Settings, vocab: int, parts: dict[str, Any] | None = None
+    settings: Settings, vocab: int, marian: dict[str, Any] | None = None, **parts: "Part"
 ) -> "Transformer":
     """A fresh model of these sizes, with the cheaper dropout; ValueError for sizes that do not fit.
 
-    parts: for a model that Marian trained, in what it differs from the paper's, as arguments of the
-    document's `marian`.
+    marian: for a model that Marian trained, in what it differs from the paper's, as arguments of
+    `make_marian`. parts: other parts, as arguments of `make_model`.
     """
-    from since_2017 import marian, modern, with_fast_dropout
+    from since_2017 import make_marian, modern, with_fast_dropout
     from the_annotated_transformer import make_model
 
-    rotary = settings.positions == "rotary"
     # what grows is set before each update, where layers have a place for it
     dropout = DROPOUT_PER_PASS if settings.dropout is None else settings.dropout
-    model = make_model(
-        vocab, vocab, settings.N, settings.d_model, settings.d_ff, settings.h, dropout,
-        norm=settings.norm, tie=settings.tie, inner_dropout=settings.inner_dropout,
-        d_k=settings.d_k or None, positions="sinusoidal" if rotary else settings.positions,
-    )  # fmt: skip
+    sizes = (settings.d_model, settings.d_ff, settings.h, dropout)
+    options = {
+        "norm": settings.norm, "tie": settings.tie, "inner_dropout": settings.inner_dropout,
+        "d_k": settings.d_k or None,
+    }  # fmt: skip
+    rotary = settings.positions == "rotary"
+    parts = (modern("rotary") if rotary else {"positions": settings.positions}) | parts
+    if marian:
+        model = make_marian(vocab, *sizes, **options, **marian)
+    else:
+        model = make_model(vocab, vocab, settings.N, *sizes, **options, **parts)
     if rotary and (settings.d_k or settings.d_model // settings.h) % 2:
-        pairs = "rotary positions turn pairs of numbers"
-        raise ValueError(f"{pairs}, so the width of a head has to be even")
-    model = modern(model, "rotary") if rotary else marian(model, **parts) if parts else model
+        raise ValueError(
+            "rotary positions turn pairs of numbers, so the width of a head has to be even"
+        )
     return with_fast_dropout(model)

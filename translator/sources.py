@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, Any
 
 from translator.captions import caption_pairs
 from translator.ctranslate2_folder.translate import decoded, plain
@@ -45,7 +45,7 @@ def find_file(folder: Path, name: str) -> Path:
     )
 
 
-def open_file(path: Path, mode: str = "rb", **how: str) -> IO:
+def open_file(path: Path, mode: Any = "rb", **how: Any) -> Any:
     """A file, opened as `open` does; packed if its name ends with .gz.
 
     Raises Refused for a pointer of Git LFS.
@@ -115,7 +115,7 @@ def decoded_line(line: bytes, name: Path | str, number: int) -> str:
         raise Refused(f"{name}, line {number}: {error}") from error
 
 
-def decoded_lines(file: BinaryIO, name: Path | str) -> Iterator[list[str]]:
+def decoded_lines(file: Any, name: Path | str) -> Iterator[list[str]]:
     """The lines of UTF-8 text, in lists of those that have arrived.
 
     Raises Refused for a damaged file or line, after the lines before it.
@@ -163,7 +163,7 @@ def read_parallel(folder: Path, split: str, src: str, tgt: str) -> Iterator[tupl
     """
     paths = [find_file(Path(folder), f"{split}.{language}") for language in (src, tgt)]
     sides = [read_lines(path) for path in paths]
-    for number, pair in enumerate(itertools.zip_longest(*sides)):
+    for number, pair in enumerate(itertools.zip_longest(sides[0], sides[1])):
         if None in pair:
             short = pair.index(None)
             lines = number + 1 + sum(1 for _ in sides[1 - short])
@@ -252,7 +252,8 @@ def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, 
     with refusing(lacks_one, KeyError, TypeError, AttributeError):
         for row in rows:
             sides = (row["translation"][language] or "" for language in (src, tgt))
-            yield tuple(plain(" ".join(text.split())) for text in sides)
+            source, target = (plain(" ".join(text.split())) for text in sides)
+            yield source, target
 
 
 def divided(pairs: Iterable[tuple], share: float, split: str, data: str) -> Iterator[tuple]:

@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +53,7 @@ class StepwiseDecoder(tat.CachedDecoder):
                 tuple(y.index_select(0, sources) for y in keys_values)
                 for keys_values in self.source
             ]
+            # pyrefly: ignore[unsupported-operation] who selects among sources has masked them
             self.src_mask = self.src_mask[sources]
 
     def looked_at(self, weights: dict[nn.Module, Tensor]) -> Tensor:
@@ -66,7 +69,8 @@ class StepwiseDecoder(tat.CachedDecoder):
 @contextmanager
 def precise() -> Iterator[None]:
     """Inside, products of float32 matrices are not rounded to TF32 or bfloat16."""
-    kinds = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    backends: Any = torch.backends
+    kinds = backends.cuda.matmul, backends.mkldnn.matmul
     chosen = [kind.fp32_precision for kind in kinds]
     of_all_kinds = None
     with suppress(RuntimeError):  # PyTorch doesn't tell as a whole what was set for one kind alone
@@ -132,7 +136,8 @@ def check_stepwise(
         return torch.cat([model.tgt_embed(tgt[:, t : t + 1], t) for t in range(T)], dim=1)
 
     def stepwise(layer: nn.Module, x: Tensor) -> Tensor:
-        alone = tat.with_attention(model, decoder=SimpleNamespace(layers=[layer]))
+        decoder: Any = SimpleNamespace(layers=[layer])
+        alone = tat.with_attention(model, decoder=decoder)
         layer = StepwiseDecoder(alone, src, mask, rows=2).layers[0]
         return torch.cat([layer(position, None, mask, None) for position in x.split(1, 1)], dim=1)
 
@@ -154,7 +159,7 @@ if __name__ == "__main__":
     from translator.model_folder import read_translator
 
     try:
-        model = read_translator(model_folder(*sys.argv[1:2]), "cpu").model
+        model = read_translator(model_folder(*map(Path, sys.argv[1:2])), "cpu").model
         check_stepwise(model, tell=print)
     except (Refused, OSError) as error:
         sys.exit(f"error: {error}")

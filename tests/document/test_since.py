@@ -16,16 +16,17 @@ OF_EVERY_KIND = pytest.mark.parametrize("what", KINDS, ids=lambda what: "+".join
 
 
 @pytest.fixture
-def variant(randomise, small_model):
+def variant(small_model):
     """A small model with some parts replaced, and random weights in float64."""
-    return lambda *what: randomise(since.modern(small_model(), *what)).eval()
+    return lambda *what: small_model(**since.modern(*what)).eval()
 
 
 @OF_EVERY_KIND
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_each_part_stands_wherever_it_should_and_nowhere_else(what, norm):
-    plain = tat.make_model(20, 20, N=2, d_model=16, d_ff=24, h=4, norm=norm, tie="all", d_k=6)
-    model, grouped, gated = since.modern(plain, *what), "grouped" in what, "gated" in what
+    sizes = {"N": 2, "d_model": 16, "d_ff": 24, "h": 4, "norm": norm, "tie": "all", "d_k": 6}
+    model = tat.make_model(20, 20, **sizes, **since.modern(*what))
+    grouped, gated = "grouped" in what, "gated" in what
     layers = [*model.encoder.layers, *model.decoder.layers]
     own = [layer.self_attn for layer in layers]
     cross = [layer.src_attn for layer in model.decoder.layers]
@@ -108,9 +109,14 @@ def test_dropout_inside_the_gate_is_used():
 
 
 @pytest.fixture
-def one_stack(randomise):
+def make_one_stack(randomise):
     config = tat.Config(d_model=16, d_ff=24, h=4, norm="pre")
-    return randomise(since.make_decoder_only(13, config, N=2)).eval()
+    return lambda **parts: randomise(since.make_decoder_only(13, config, N=2, **parts)).eval()
+
+
+@pytest.fixture
+def one_stack(make_one_stack):
+    return make_one_stack()
 
 
 def test_decoder_only_is_one_causal_sequence(one_stack, sentences):
@@ -165,8 +171,8 @@ def test_decoder_only_is_trained_by_both_trainers(one_stack, sentences):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_decoder_only_with_what_came_later(one_stack, sentences, randomise):
-    model, b = randomise(since.modern(one_stack, *ALL)).eval(), sentences
+def test_decoder_only_with_what_came_later(make_one_stack, sentences):
+    model, b = make_one_stack(**since.modern(*ALL)), sentences
     found = since.decoder_only_greedy(model, b.src, b.src_mask, 9)
     naive = tat.greedy_decode_naive(model, b.src, b.src_mask, 9, tat.BOS)
     assert torch.equal(naive * (found != tat.PAD), found)

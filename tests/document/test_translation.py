@@ -221,6 +221,10 @@ def another_attention(own: tat.Translator) -> None:
     own.model.encoder.layers[0].self_attn.__class__ = Changed
 
 
+def without_positions(own: tat.Translator) -> None:
+    own.model.src_embed.positions = since_2017.NoPositions(16, 0.0)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -230,7 +234,7 @@ def another_attention(own: tat.Translator) -> None:
         lambda own: own.model.src_embed.register_parameter(
             "more", torch.nn.Parameter(torch.ones(1))
         ),
-        lambda own: since_2017.modern(own.model, "rotary"),
+        without_positions,
         lambda own: own.tokenizer.vocabulary.add_tokens(["new"]),
     ],
 )

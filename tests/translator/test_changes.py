@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -37,7 +38,7 @@ def window(Q: Tensor, K: Tensor, width: int) -> Tensor:
     return near.tril(before).triu(before - width + 1)
 
 
-class WindowedAttention(tat.MultiHeadedAttention):
+class WindowedAttention(tat.AdjustableAttention):
     """Self-attention to the last three positions alone (the restricted one of Table 1)."""
 
     def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
@@ -48,7 +49,7 @@ class WindowedAttention(tat.MultiHeadedAttention):
 class ScaledAttention(since.FusedAttention):
     """A learned temperature for each head, on top of the fused kernel."""
 
-    def __init__(self, h: int, d_model: int):
+    def __init__(self, h: int, d_model: int, *_: Any):
         super().__init__(h, d_model)
         self.temperature = nn.Parameter(torch.linspace(0.5, 2, h).view(h, 1, 1))
 
@@ -71,31 +72,26 @@ class OwnLayer(tat.DecoderLayer):
         return self.gate * self.sublayer[1](x, lambda y: self.src_attn(y, memory, memory, src_mask))
 
 
-def with_attention(model: tat.Transformer, kind: Callable, *names: str) -> tat.Transformer:
-    """The model with another kind of attention under these names in its decoder."""
-    for layer in model.decoder.layers:
-        for name in names:
-            setattr(layer, name, kind(4, 16))
-    return model
+class ScaledConnection(tat.DroppingConnection):
+    """A reader's own: what a sublayer adds is multiplied by a learned number."""
 
+    def __init__(self, *args: Any, **parts: Any):
+        super().__init__(*args, **parts)
+        self.size = nn.Parameter(torch.tensor(0.7))
 
-def with_own_layers(model: tat.Transformer) -> tat.Transformer:
-    """The model with a reader's decoder layers."""
-    layers = model.decoder.layers
-    layers = [OwnLayer(layer.self_attn, layer.src_attn, layer.feed_forward) for layer in layers]
-    model.decoder.layers = nn.ModuleList(layers)
-    return model
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        return super().forward(x, lambda y: self.size * sublayer(y))
 
 
 ALL = ("rotary", "rms_norm", "gated", "grouped")
+OWN_LAYER = "a reader's own layer"
 VARIANTS = {
-    **{name: lambda model, name=name: since.modern(model, name) for name in ALL},
-    "all of them": lambda model: since.modern(model, *ALL),
-    "windowed": lambda model: with_attention(model, WindowedAttention, "self_attn"),
-    "scaled and fused": lambda model: with_attention(
-        model, ScaledAttention, "self_attn", "src_attn"
-    ),
-    "a reader's own layer": with_own_layers,
+    **{name: since.modern(name) for name in ALL},
+    "all of them": since.modern(*ALL),
+    "windowed": {"attention": WindowedAttention, "cross_attention": tat.AdjustableAttention},
+    "scaled and fused": {"attention": ScaledAttention},
+    "scaled connections": {"connection": ScaledConnection},
+    OWN_LAYER: {},
 }
 each_variant = pytest.mark.parametrize("name", VARIANTS)
 
@@ -103,7 +99,11 @@ each_variant = pytest.mark.parametrize("name", VARIANTS)
 def variant(name: str, norm: str = "pre") -> tat.Transformer:
     """A model with one of the changes, and weights that make it decided."""
     torch.manual_seed(1)
-    return decided(VARIANTS[name](tat.make_model(13, 13, **SIZES, norm=norm))).double()
+    model = tat.make_model(13, 13, **SIZES, norm=norm, **VARIANTS[name])
+    if name == OWN_LAYER:
+        layers = [(it.self_attn, it.src_attn, it.feed_forward) for it in model.decoder.layers]
+        model.decoder.layers = nn.ModuleList(OwnLayer(*parts) for parts in layers)
+    return decided(model).double()
 
 
 @each_variant

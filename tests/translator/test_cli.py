@@ -754,9 +754,9 @@ def test_plan_prints_a_command_that_can_be_copied(tmp_path, capsys, monkeypatch)
     assert re.match(recipe, said)
     assert expect.startswith("what to expect isn't known: of the word pairs of val's en")
     words = shlex.split(command)
-    assert words[:3] == ["python", "-m", "translator"] and command == found["command"]
+    assert words[:2] == ["python", "the_annotated_transformer.py"] and command == found["command"]
     words[words.index("--steps") + 1], words[words.index("--run") + 1] = "1", str(tmp_path / "run")
-    assert main(words[3:]) == 0
+    assert main(words[2:]) == 0
 
 
 def test_plan_knows_what_a_run_that_starts_from_a_model_is_given(run, tmp_path, capsys):

@@ -13,7 +13,8 @@ import torch
 
 import since_2017 as since
 import the_annotated_transformer as tat
-from tests.helpers import ROOT, SOAK, offline_tab
+from blog.page import run_node
+from tests.helpers import ROOT, SOAK, node, offline_tab
 from translator import explorer
 from translator.captions import caption_corpus, caption_pairs
 from translator.files import Refused
@@ -63,16 +64,6 @@ class Tab:
         self.page.fill("#text", sentence)
         self.page.click("text=Translate")
 
-    def ask(self, expression: str, given=None):
-        """What a JavaScript expression of the page's `translator` and of `given` gives."""
-        start = """async (given) => {
-            const [packed, content] = ["explorer-weights", "explorer-content"]
-                .map((id) => document.getElementById(id).textContent);
-            const load = (model) => Transformer.Translator.load({ ...model, weights: packed });
-            const translator = await (window.translator ??= load(JSON.parse(content).model));
-            return """
-        return self.page.evaluate(f"{start}{expression}; }}", given)
-
     def translation(self) -> str:
         """All of it, also of what the figure does not show yet."""
         self.answered()
@@ -113,12 +104,19 @@ def tab(one_tab, page_of_shipped, request) -> Iterator[Tab]:
     assert not one_tab.problems
 
 
-@pytest.fixture(scope="module")
-def calculator(browser, page_of_shipped) -> Iterator[Tab]:
-    """That page for tests that only let it compute."""
-    opened = Tab(browser, page_of_shipped)
-    yield opened
-    assert not opened.problems
+COMPUTE = """
+import * as Decoding from "./model/decoding.js";
+import { Translator } from "./model/translator.js";
+const { content, given } = asked, translator = await Translator.load(content);
+const plain = (_, value) => (ArrayBuffer.isView(value) ? [...value] : value);
+const show = (value) => console.log(JSON.stringify(value, plain));
+"""
+
+
+def computed(translator: tat.Translator, expression: str, given: object = None):
+    """What a JavaScript expression of `translator`, as the page has it, and `given` gives."""
+    content = explorer.model_content(translator, "x")
+    return node(f"{COMPUTE}show({expression});", {"content": content, "given": given})
 
 
 def small_translator(shipped: tat.Translator, **changes) -> tat.Translator:
@@ -132,8 +130,7 @@ def small_translator(shipped: tat.Translator, **changes) -> tat.Translator:
     return tat.Translator(model, shipped.tokenizer, shipped.languages)
 
 
-def logits_in_browser(
-    page,
+def logits_in_javascript(
     translator: tat.Translator,
     src: list[int],
     tgt: list[int],
@@ -143,43 +140,48 @@ def logits_in_browser(
 
     off: kind, layer and head of an attention that is set to zero.
     """
-    content = explorer.model_content(translator, "x")
-    found = page.evaluate(
-        """async ([content, src, tgt, off]) => {
-            const { model } = await Transformer.Translator.load(content);
-            if (off) model.heads(off[0])[off[1]].off.add(off[2]);
-            const decoder = new Transformer.CachedDecoder(model, model.encode(src).memory);
-            return tgt.map((id) => [...decoder.step([id]).logits[0]]);
-        }""",
-        [content, src, tgt, off],
-    )
-    return torch.tensor(found)
+    logits = """(([src, tgt, off]) => {
+        const { model } = translator;
+        if (off) model.heads(off[0])[off[1]].off.add(off[2]);
+        const decoder = new Decoding.CachedDecoder(model, model.encode(src).memory);
+        return tgt.map((id) => decoder.step([id]).logits[0]);
+    })(given)"""
+    return torch.tensor(computed(translator, logits, [src, tgt, off]))
 
 
-def difference(page, translator: tat.Translator, sentence: str) -> float:
+def difference(translator: tat.Translator, sentence: str) -> float:
     """The largest difference of any logit between JavaScript and PyTorch in float32."""
     src = [*translator.tokenizer.encode(sentence, "de"), tat.EOS]
     tgt = [tat.BOS, *translator.tokenizer.encode("A dog runs through a small park.", "en")]
     with torch.inference_mode():
         given = torch.tensor([src]), torch.tensor([tgt]), None, tat.subsequent_mask(len(tgt))
         expected = translator.model(*given)[0]
-    return float((logits_in_browser(page, translator, src, tgt) - expected).abs().max())
+    return float((logits_in_javascript(translator, src, tgt) - expected).abs().max())
 
 
-def test_the_tokens_are_those_of_the_library(calculator, shipped, sentences):
+def test_the_script_of_the_page_is_put_together_of_what_is_here(tmp_path):
+    """It is committed, because an installed package has no `esbuild`; `make format` writes it."""
+    if not (ROOT / "blog/node_modules/esbuild").is_dir():
+        pytest.skip("no esbuild: npm ci --prefix blog")
+    run_node(str(ROOT / "blog/bundle.js"), "explain", str(tmp_path / "explain.js"), check=True)
+    made, committed = (folder / "explain.js" for folder in (tmp_path, explorer.PARTS))
+    assert made.read_bytes() == committed.read_bytes(), "make format"
+
+
+def test_the_tokens_are_those_of_the_library(shipped, sentences):
     lines = [*sentences, *STRANGE]
-    found = calculator.ask("given.map((line) => translator.tokenizer.encode(line))", lines)
+    found = computed(shipped, "given.map((line) => translator.tokenizer.encode(line))", lines)
     for line, ids in zip(lines, found, strict=True):
         assert ids == shipped.tokenizer.encode(line, "de"), line
     decode = "given.map((ids) => translator.tokenizer.decode([1, ...ids, 2, 5]))"
-    back = calculator.ask(decode, found)
+    back = computed(shipped, decode, found)
     assert back == [shipped.tokenizer.decode([tat.BOS, *ids, tat.EOS, 5]) for ids in found]
 
 
-def test_a_piece_that_continues_a_word_has_a_dot(calculator, shipped):
+def test_a_piece_that_continues_a_word_has_a_dot(shipped):
     ids = shipped.tokenizer.encode("Ein Schneeboarder, na ja.", "de")
     pieces = shipped.tokenizer.tokens([*ids, tat.EOS])
-    shown = calculator.ask("given.map((piece) => translator.tokenizer.spell(piece))", pieces)
+    shown = computed(shipped, "given.map((piece) => translator.tokenizer.spell(piece))", pieces)
 
     def begins(piece):
         return piece[1:] if piece[0] == "▁" else f"·{piece}"
@@ -188,14 +190,14 @@ def test_a_piece_that_continues_a_word_has_a_dot(calculator, shipped):
     assert shown == dots and any(piece[0] == "·" for piece in shown)
 
 
-def test_the_logits_are_those_of_pytorch(calculator, shipped):
+def test_the_logits_are_those_of_pytorch(shipped):
     """Of the shipped model, and of every kind of model that the program trains."""
-    assert difference(calculator.page, shipped, SENTENCE) < 1e-3
+    assert difference(shipped, SENTENCE) < 1e-3
     changes = ("norm post", "positions learned", "positions rotary", "tie none", "tie target")
     for change in (*changes, "d_k 5"):
         name, value = change.split()
         model = small_translator(shipped, **{name: int(value) if value.isdigit() else value})
-        assert difference(calculator.page, model, SENTENCE) < 1e-3, change
+        assert difference(model, SENTENCE) < 1e-3, change
 
 
 def test_a_sentence_that_is_too_long_for_the_model_is_refused(shipped):
@@ -205,7 +207,7 @@ def test_a_sentence_that_is_too_long_for_the_model_is_refused(shipped):
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-def test_a_head_that_is_off_adds_nothing(calculator, shipped, kind):
+def test_a_head_that_is_off_adds_nothing(shipped, kind):
     """As if the columns of W_o that read it were zero, which they are in PyTorch here."""
     translator = small_translator(shipped)
     whole = copy.deepcopy(translator)
@@ -217,42 +219,42 @@ def test_a_head_that_is_off_adds_nothing(calculator, shipped, kind):
     with torch.inference_mode():
         given = torch.tensor([src]), torch.tensor([tgt]), None, tat.subsequent_mask(4)
         expected = translator.model(*given)[0]
-    found = logits_in_browser(calculator.page, whole, src, tgt, off=(kind, 1, 1))
+    found = logits_in_javascript(whole, src, tgt, off=(kind, 1, 1))
     assert (found - expected).abs().max() < 1e-3
-    assert (found - logits_in_browser(calculator.page, whole, src, tgt)).abs().max() > 1e-2
+    assert (found - logits_in_javascript(whole, src, tgt)).abs().max() > 1e-2
 
 
-def test_the_translations_are_those_of_the_program(calculator, shipped, sentences):
+def test_the_translations_are_those_of_the_program(shipped, sentences):
     """Greedily and with the beam. Rounding may decide a tie: one in a hundred may differ."""
     chosen = torch.linspace(0, len(sentences) - 1, 500 if SOAK else 40).long()
     lines = [sentences[i] for i in chosen]
     for beam in (1, tat.BEAM):
         translate = f"(line) => translator.translate(line, {{ beam: {beam} }})"
-        found = calculator.ask(f"given.map({translate})", lines)
+        found = computed(shipped, f"given.map({translate})", lines)
         expected = Search(shipped, beam).translate(lines)
         different = [pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]]
         assert len(different) <= len(lines) / 100, different
 
 
-def test_sampling_draws_from_the_nucleus(calculator, shipped):
+def test_sampling_draws_from_the_nucleus(shipped):
     """The document's `nucleus` agrees, and a draw at the lowest temperature is the greedy one."""
     logits = torch.randn(50, generator=torch.Generator().manual_seed(0)) * 2
     for temperature, top_p in ((1.0, 1.0), (0.7, 0.9), (1.5, 0.4), (1.0, 0.0)):
         given = [logits.tolist(), temperature, top_p]
-        found = torch.tensor(calculator.ask("[...Transformer.nucleus(...given)]", given))
+        found = torch.tensor(computed(shipped, "Decoding.nucleus(...given)", given))
         expected = since.nucleus(logits[None], temperature, top_p)[0]
         assert torch.allclose(found.float(), expected, atol=1e-6)
     src = [*shipped.tokenizer.encode(SENTENCE, "de"), tat.EOS]
-    drawn = calculator.ask("Transformer.sampleDecode(translator.model, given, 0.01)", src)
-    greedy = calculator.ask("Transformer.greedyDecode(translator.model, given)", src)
+    drawn = computed(shipped, "Decoding.sampleDecode(translator.model, given, 0.01)", src)
+    greedy = computed(shipped, "Decoding.greedyDecode(translator.model, given)", src)
     assert drawn == greedy
 
 
-def test_recorded_weights_are_those_that_the_page_computes(calculator, shipped):
+def test_recorded_weights_are_those_that_the_page_computes(shipped):
     kept = explorer.recorded(Search(shipped, tat.BEAM), SENTENCE)
-    src = calculator.ask("translator.source(given)", SENTENCE)
-    maps = "translator.attentionMaps(given, Transformer.beamSearch(translator.model, given).ids)"
-    live = calculator.ask(maps, src)
+    src = computed(shipped, "translator.source(given)", SENTENCE)
+    maps = "translator.attentionMaps(given, Decoding.beamSearch(translator.model, given).ids)"
+    live = computed(shipped, maps, src)
     for part in ("source", "target", "predicted"):
         assert live[part] == kept[part]
     for kind in ("encoder", "decoder", "cross"):
@@ -390,7 +392,11 @@ def test_text_from_right_to_left_has_its_order_from_the_start(tab, page_of_shipp
     assert tab.locator("#source button:focus").get_attribute("data-i") == "1"
     tab.locator("#source button:focus").press("ArrowRight")
     assert tab.locator("#source button:focus").get_attribute("data-i") == "0"
-    said = tab.evaluate("say('of “{sentence}”', { sentence: 'رجل.' })")
+    said = node(
+        """import { say } from "./page/language.js";
+           console.log(JSON.stringify(say("of “{sentence}”", { sentence: asked })));""",
+        "رجل.",
+    )
     assert said == "of “\u2068رجل.\u2069”"  # the full stop stays with its sentence
     tab.page.fill("#text", "Ein Hund.")
     assert tab.evaluate(direction, "#text") == "ltr"
@@ -437,8 +443,9 @@ def test_another_token_is_taken_and_the_sentence_goes_on(tab, shipped):
     tab.answered()
     pieces = tab.written()
     known = shipped.tokenizer.vocabulary.token_to_id
-    taken = tab.ask(
-        "Transformer.beamSearch("
+    taken = computed(
+        shipped,
+        "Decoding.beamSearch("
         "translator.model, translator.source(given[0]), 5, 1.8, { forced: given[1] }).ids",
         [SENTENCE, [known("▁" + piece) for piece in pieces[:3]]],
     )
@@ -575,7 +582,7 @@ def test_a_model_that_cannot_run_there_is_recorded(browser, shipped, tmp_path, m
     ],
 )
 def test_layers_that_differ_are_not_run_by_the_page(shipped, layer, name, value):
-    """transformer.js reads heads, norms and sizes once for all layers."""
+    """model/layers.js reads heads, norms and sizes once for all layers."""
     translator = small_translator(shipped)
     assert explorer.model_content(translator, "x") is not None
     setattr(translator.model.get_submodule(layer), name, value)
@@ -657,7 +664,7 @@ def test_the_explorer_is_accessible(tab):
         assert not serious
 
 
-def test_the_true_alignment_of_a_caption_lies_over_the_map(calculator, shipped):
+def test_the_true_alignment_of_a_caption_lies_over_the_map(tab, shipped):
     """Only if the model wrote the exact reference, whose links are known; for no other sentence."""
     caption = next(c for c in caption_corpus() if c.de.startswith("Ein"))
     about = explorer.content(shipped, "x", caption.de, "captions")
@@ -667,22 +674,24 @@ def test_the_true_alignment_of_a_caption_lies_over_the_map(calculator, shipped):
     assert "alignment" not in explorer.content(shipped, "x", caption.de, "multi30k")
     number = shipped.tokenizer.vocabulary.token_to_id
     src, tgt = ([number(token) for token in known[side]] for side in ("source", "predicted"))
-    show = """async ([about, src, tgt]) => {
-        const translator = await Transformer.Translator.load(about.model);
+    show = """async ([about, maps]) => {
         const host = document.createElement("div");
         document.body.append(host);
-        const maps = translator.attentionMaps(src, [1, ...tgt]);
         const whole = { ...maps, nodes: null, best: null };
         const recorded = { beam: { ...whole }, greedy: { ...whole } };
-        exploreAttention(host, { ...about, model: null, recorded }, { open: true });
+        Page.exploreAttention(host, { ...about, model: null, recorded }, { open: true });
         await new Promise((drawn) => setTimeout(drawn, 200));
         const cells = [...host.shadowRoot.querySelectorAll("#heat td.true")];
         return cells.map((cell) => [+cell.dataset.k, +cell.dataset.q]);
     }"""
-    shown = calculator.evaluate(show, [about, src, tgt])
-    assert sorted(map(tuple, shown)) == sorted(known["links"])
-    # another translation: no links
-    assert calculator.evaluate(show, [about, src, [*tgt[:-2], tgt[-1]]]) == []
+
+    def shown(written: list[int]) -> list[tuple[int, int]]:
+        maps = "translator.attentionMaps(given[0], [1, ...given[1]])"
+        about.pop("model", None)  # the maps are computed already
+        return [*map(tuple, tab.evaluate(show, [about, computed(shipped, maps, [src, written])]))]
+
+    assert sorted(shown(tgt)) == sorted(known["links"])
+    assert shown([*tgt[:-2], tgt[-1]]) == []  # another translation: no links
 
 
 def test_the_panels_follow_the_sentence(tab):

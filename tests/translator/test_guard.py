@@ -46,7 +46,7 @@ def test_a_sound_model_raises_no_doubt_and_stays_as_it_was(changes):
 )
 def test_later_parts_raise_no_doubt(parts):
     settings = Settings(**SIZES)
-    model = since_2017.modern(build_model(settings, 100), *parts)
+    model = build_model(settings, 100, **since_2017.modern(*parts))
     assert list(doubts(ParallelTrainer(model, settings))) == []
 
 

@@ -341,8 +341,8 @@ def test_other_norms_and_shared_matrices_arrive(norm, tie, npz, tmp_path):
     """
     tokenizer = read_own(npz).tokenizer
     size = len(tokenizer)
-    plain = tat.make_model(size, size, 2, 32, 48, 4, 0.0, norm=norm, tie=tie)
-    model = since.marian(plain, (2, 1), closed=True, eps=1e-6)
+    different = {"depths": (2, 1), "closed": True, "eps": 1e-6}
+    model = since.make_marian(size, 32, 48, 4, 0.0, norm=norm, tie=tie, **different)
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.3 * torch.randn_like(p))

@@ -13,32 +13,30 @@ from translator.search import fast_beam
 
 SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
 RUN = """
-const asked = JSON.parse(require("fs").readFileSync(0, "utf8"));
-require(asked.folder + "/say.js");
-globalThis.Transformer = require(asked.folder + "/transformer.js");
-const inside = require(asked.folder + "/inside.js");
-Transformer.Translator.load(asked.content).then((translator) => {
-  const { model, tokenizer } = translator, facts = inside.trace(translator, asked.sentence);
-  const all = (search) => {
-    for (;;) {
-      const { done, value } = search.next();
-      if (done) return value;
-    }
-  };
-  const without = (place) => {
-    const greedy = () => Transformer.greedySteps(model, facts.src);
-    return tokenizer.decode(all(inside.without(model, { cross: [place] }, greedy)));
-  };
-  facts.lens = facts.steps.map((step) => inside.lens(translator, step));
-  facts.without = without("3 4");
-  facts.again = [without("1 1"), without("3 4")];
-  facts.near = inside.neighbours(translator, facts.src[1]);
-  const sentences = [asked.sentence, asked.sentence.replace("Frauen", "Kinder")];
-  facts.patch = inside.patched(translator, sentences, facts.ids.slice(0, -1));
-  facts.whole = Transformer.greedyDecode(model, facts.src);
-  const plain = (_, value) => (ArrayBuffer.isView(value) ? Array.from(value) : value);
-  console.log(JSON.stringify(facts, plain));
-});
+import { greedyDecode, greedySteps } from "./model/decoding.js";
+import * as Trace from "./model/trace.js";
+import { Translator } from "./model/translator.js";
+const translator = await Translator.load(asked.content);
+const { model, tokenizer } = translator, facts = Trace.trace(translator, asked.sentence);
+const all = (search) => {
+  for (;;) {
+    const { done, value } = search.next();
+    if (done) return value;
+  }
+};
+const without = (place) => {
+  const greedy = () => greedySteps(model, facts.src);
+  return tokenizer.decode(all(Trace.without(model, { cross: [place] }, greedy)));
+};
+facts.lens = facts.steps.map((step) => Trace.lens(translator, step));
+facts.without = without("3 4");
+facts.again = [without("1 1"), without("3 4")];
+facts.near = Trace.neighbours(translator, facts.src[1]);
+const sentences = [asked.sentence, asked.sentence.replace("Frauen", "Kinder")];
+facts.patch = Trace.patched(translator, sentences, facts.ids.slice(0, -1));
+facts.whole = greedyDecode(model, facts.src);
+const plain = (_, value) => (ArrayBuffer.isView(value) ? Array.from(value) : value);
+console.log(JSON.stringify(facts, plain));
 """
 
 
@@ -46,20 +44,23 @@ def test_a_doubtful_word_is_marked_whole():
     """Catches tokens judged alone, and the probability of a word that a reader has chosen."""
     given = [{"chosen": p} for p in (0.9, 0.6, 0.6, 0.1, 0.3)]
     given[3]["own"] = 0.5
-    asked = {"file": str(explorer.PARTS / "trust.js"), "steps": given, "starts": [1, 1, 0, 1, 1]}
     script = """
-        const fs = require("fs"), asked = JSON.parse(fs.readFileSync(0, "utf8"));
-        const Trust = new Function(fs.readFileSync(asked.file, "utf8") + "; return Trust;")();
-        console.log(JSON.stringify(Trust.doubtful(asked.steps, (i) => asked.starts[i])));
+        import { doubtful } from "./views/trust.js";
+        console.log(JSON.stringify(doubtful(asked.steps, (i) => asked.starts[i])));
     """
-    assert node(script, asked) == [False, True, True, False, True]
+    assert node(script, {"steps": given, "starts": [1, 1, 0, 1, 1]}) == [
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
 
 
 def facts_of(translator: tat.Translator) -> dict:
-    """What panels.js finds for the sentence with this model."""
+    """What model/trace.js finds for the sentence with this model."""
     content = explorer.model_content(translator, "x")
-    asked = {"folder": str(explorer.PARTS), "content": content, "sentence": SENTENCE}
-    return node(RUN, asked)
+    return node(RUN, {"content": content, "sentence": SENTENCE})
 
 
 @pytest.fixture(scope="module")

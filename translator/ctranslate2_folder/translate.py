@@ -39,7 +39,7 @@ def available_cores():
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if threads.isdecimal() and int(threads) > 0:
         return int(threads)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Model:
@@ -140,6 +140,7 @@ def main():
     data = b"more"
     error = None
     while data and not error:
+        # pyrefly: ignore[missing-attribute] standard input is buffered
         data = sys.stdin.buffer.read1(1 << 13)
         *arrived, line_start = (line_start + data).split(b"\n")  # only a line feed ends a line
         if line_start and not data:
@@ -165,6 +166,7 @@ if __name__ == "__main__":
     nowhere = open(os.devnull, "w")  # as good as a stream that is closed  # noqa: SIM115
     sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     for stream in (sys.stdout, sys.stderr):
+        # pyrefly: ignore[missing-attribute] both are text
         stream.reconfigure(encoding="utf-8", errors="replace")
     try:
         fault = main()

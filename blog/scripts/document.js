@@ -1,0 +1,36 @@
+// What runs on every page of the document: each view looks for its place, and does nothing where
+// there is none. What it exports is there for blog/pdf.py and the tests, as `Page`.
+
+import { liveContent } from "./page/engine.js";
+import { startSentence } from "./page/sentence.js";
+import { startText } from "./page/text.js";
+import { startClinic } from "./views/clinic.js";
+import { startEditors } from "./views/editor.js";
+import { startOneScreen } from "./views/one_screen.js";
+import { startRoad } from "./views/road.js";
+import { startSearch } from "./views/search.js";
+import { startToys } from "./views/toys.js";
+import { startTrainer } from "./views/trainer.js";
+import { startWalk } from "./views/walk.js";
+
+export { liveContent };
+export { largest } from "./model/tensors.js";
+export { yourSentence } from "./page/sentence.js";
+export * as Panels from "./views/panels.js";
+export * as Trust from "./views/trust.js";
+
+// the model translates the page's sentence while the views are made ready
+if (document.getElementById("explorer-content"))
+  liveContent()
+    .then(({ engine, sentence }) => engine?.ask("translate", { sentence, search: "beam" }))
+    .catch(() => {}); // who asks is told
+startSentence();
+startText();
+startSearch();
+startWalk();
+startTrainer();
+startClinic();
+startToys();
+startEditors();
+startRoad();
+startOneScreen();
