@@ -2060,7 +2060,8 @@ def make_model(
     cross = functools.partial(cross_attention or attention, h, d_model, inner_dropout, d_k)
     ffn = functools.partial(feed_forward, d_model, d_ff, inner_dropout)
     connect = functools.partial(connection or CONNECTIONS[norm], dropout=dropout, norm=norm_layer)
-    place = functools.partial(POSITIONS.get(positions, positions), d_model, dropout)
+    kind = POSITIONS[positions] if isinstance(positions, str) else positions
+    place = functools.partial(kind, d_model, dropout)
     last_norm = functools.partial(norm_layer or nn.LayerNorm, d_model)
     if norm == "post":
         last_norm = nn.Identity

@@ -102,7 +102,8 @@ class Pupil:
 
 def weights_of(model: Transformer) -> dict[str, Any]:
     """A model's weights under the names of the gates, as views."""
-    w = World(model, *3 * [None])
+    nothing: Any = None  # weights need no text
+    w = World(model, nothing, nothing, nothing)
     return {side: stack(w, side) for side in ("encoder", "decoder")}
 
 
@@ -339,7 +340,7 @@ def texts_of_model(study: Study, pupil: Pupil, say: Say) -> list[str]:
     say(
         f"{study.folder} is a model, which works without your code: translate, explain and export open it with --model {study.folder}"
     )
-    return tat.translate_lines(translator, [source for source, _ in study.val])
+    return list(tat.translate_lines(translator, [source for source, _ in study.val]))
 
 
 def own_texts(study: Study, pupil: Pupil, say: Say) -> list[str]:
@@ -365,7 +366,7 @@ def compare(study: Study, texts: list[str], say: Say) -> None:
         for batch in itertools.islice(study.batches(), study.step):
             trainer.update(batch)
         ours = tat.Translator(trainer.model.eval(), study.tokenizer, study.languages)
-        score = tat.bleu(tat.translate_lines(ours, sources), references)[0]
+        score = tat.bleu(list(tat.translate_lines(ours, sources)), references)[0]
         say(f"the document's parts after as many: {score:.1f} BLEU")
 
 
