@@ -813,7 +813,7 @@ def with_streams(arguments: list[str]) -> list[str]:
 
 def with_numbers(arguments: list[str]) -> list[str]:
     """Arguments in which --learn without a value means the numbers."""
-    following = [*arguments[1:], "--"]
+    following = [*arguments, "--"][1:]
     return [
         "--learn=numbers" if argument == "--learn" and after.startswith("-") else argument
         for argument, after in zip(arguments, following, strict=True)
