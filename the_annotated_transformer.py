@@ -3859,6 +3859,7 @@ def load_translator(folder: str | Path) -> Translator:
         raise ValueError(f"{folder} has layers that only the program knows: {command}")
     names = ("N", "d_model", "d_ff", "h", "dropout", "norm", "tie", "inner_dropout", "positions")
     settings = {name: value for name, value in about["settings"].items() if name in names}
+    settings["dropout"] = settings.get("dropout") or 0.0  # None: it grew while the model learned
     settings["d_k"] = about["settings"].get("d_k") or None
     model = make_model(about["vocab"], about["vocab"], **settings)
     try:
