@@ -95,7 +95,7 @@ WAYS["64 bits"] = changed("angle = torch.arange(length)", "angle = torch.arange(
 
 
 def test_sentences_together_are_sentences_one_by_one(tmp_path):
-    """Catches a batch with other gradients; and a file that vmap can't read learns the same."""
+    """Catches a batch with other gradients; and a file that `vmap` can't read learns the same."""
     losses = {}
     for name, source in WAYS.items():
         student = pupil(tmp_path / "mine.py", source)
