@@ -2,6 +2,7 @@
 
     annotated-transformer judge --new mine.py    write an empty file: one stub for each gate
     annotated-transformer judge mine.py          try it; --gate N: one gate, --watch: at each saving
+    annotated-transformer judge mine.py --learn  let it learn: gate 20, in `learn.py`
 
 A wrong answer is compared with what the document computes while one of the mistakes of
 `mistakes.py` is in force: if both agree, that is the diagnosis. The gates are in `gates.py`; the
