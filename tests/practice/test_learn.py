@@ -105,6 +105,8 @@ def test_sentences_together_are_sentences_one_by_one(tmp_path):
     assert losses["vmap"][-1] < losses["vmap"][0] - 0.3
     for name in WAYS:
         assert losses[name] == pytest.approx(losses["vmap"], rel=1e-3), name
+    from_the_end = changed('w["table"].size(1))', 'w["table"].size(1)).flip(0)')
+    assert not pupil(tmp_path / "mine.py", from_the_end).together  # padding would move a position
 
 
 STUCK = {
