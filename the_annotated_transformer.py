@@ -1959,11 +1959,12 @@ class DroppingConnection(SublayerConnection):
     """With dropout on what the sublayer adds (Section 5.4), and perhaps with another norm."""
 
     def __init__(
-        self, d_model: int, dropout: float, norm: Callable[[int], nn.Module] = nn.LayerNorm
+        self, d_model: int, dropout: float, norm: Callable[[int], nn.Module] | None = None
     ):
         super().__init__(d_model)
-        self.norm = norm(d_model)
         self.dropout = nn.Dropout(dropout)
+        if norm:
+            self.norm = norm(d_model)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """x (B, T, d_model); the result has the same shape."""
@@ -2032,7 +2033,7 @@ class DroppingFeedForward(PositionwiseFeedForward):
 
 
 # %%
-Part = Callable[..., nn.Module]  # a class, or a function that makes a module
+Part = Callable[..., nn.Module]  # a class, or a function that gives a new module
 POSITIONS = {"sinusoidal": PositionalEncoding, "learned": LearnedPositions}
 CONNECTIONS = {"post": PostNorm, "pre": DroppingConnection}
 
@@ -2044,7 +2045,7 @@ def make_model(
     d_k: int | None = None, positions: Literal["sinusoidal", "learned"] | Part = "sinusoidal",
     attention: Part = AdjustableAttention, cross_attention: Part | None = None,
     feed_forward: Part = DroppingFeedForward, connection: Part | None = None,
-    norm_layer: Part = nn.LayerNorm,
+    norm_layer: Part | None = None,
 ) -> Transformer:  # fmt: skip
     """A fresh Transformer, by default of the base model's sizes (Table 3), its matrices untied.
 
@@ -2056,11 +2057,14 @@ def make_model(
         settings["positions"] = positions
     check_sizes(src_vocab, tgt_vocab, settings)
     attn = functools.partial(attention, h, d_model, inner_dropout, d_k)
-    cross = functools.partial(cross_attention or attention, *attn.args)
+    cross = functools.partial(cross_attention or attention, h, d_model, inner_dropout, d_k)
     ffn = functools.partial(feed_forward, d_model, d_ff, inner_dropout)
     connect = functools.partial(connection or CONNECTIONS[norm], dropout=dropout, norm=norm_layer)
-    place = functools.partial(POSITIONS.get(positions, positions), d_model, dropout)
-    last_norm = functools.partial(norm_layer, d_model) if norm == "pre" else nn.Identity
+    kind = POSITIONS[positions] if isinstance(positions, str) else positions
+    place = functools.partial(kind, d_model, dropout)
+    last_norm = functools.partial(norm_layer or nn.LayerNorm, d_model)
+    if norm == "post":
+        last_norm = nn.Identity
     layers = [EncoderLayer(d_model, attn(), ffn(), connect) for _ in range(N)]
     encoder = Encoder(layers, last_norm())
     layers = [DecoderLayer(d_model, attn(), cross(), ffn(), connect) for _ in range(N)]
@@ -2102,7 +2106,7 @@ def initialise(model: Transformer, tie: str) -> None:
 
 # %%
 # @title Sizes that do not fit are refused
-CHOICES = {"norm": (*CONNECTIONS,), "tie": ("none", "target", "all"), "positions": (*POSITIONS,)}
+CHOICES = {"norm": [*CONNECTIONS], "tie": ["none", "target", "all"], "positions": [*POSITIONS]}
 SIZE_NAMES = ("src_vocab", "tgt_vocab", "N", "d_model", "d_ff", "h", "d_k")
 
 
@@ -3855,6 +3859,7 @@ def load_translator(folder: str | Path) -> Translator:
         raise ValueError(f"{folder} has layers that only the program knows: {command}")
     names = ("N", "d_model", "d_ff", "h", "dropout", "norm", "tie", "inner_dropout", "positions")
     settings = {name: value for name, value in about["settings"].items() if name in names}
+    settings["dropout"] = settings.get("dropout") or 0.0  # None: it grew while the model learned
     settings["d_k"] = about["settings"].get("d_k") or None
     model = make_model(about["vocab"], about["vocab"], **settings)
     try:

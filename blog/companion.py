@@ -1,6 +1,6 @@
 """The companion of a notebook that is alone: one file with all that the notebooks need.
 
-    python blog/companion.py OUT.zip [--notebooks FOLDER]
+    python -m blog companion OUT.zip [--notebooks FOLDER]
 
 The file, to download, unpack or upload, holds the notebooks, the modules that they import, the
 trained model, the saved rows, the pictures and the program. Unpacked, it is a folder in which every
@@ -13,8 +13,6 @@ import io
 import os
 import zipfile
 from pathlib import Path
-
-import cyclopts
 
 ROOT = Path(__file__).resolve().parents[1]
 # as the first cells of the notebooks and the page's header call it
@@ -60,7 +58,3 @@ def main(out: Path, /, *, notebooks: Path = ROOT) -> None:
     """Write the companion; `notebooks` is a folder with executed ones."""
     write(out, notebooks)
     print(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
-
-
-if __name__ == "__main__":
-    cyclopts.run(main)

@@ -16,7 +16,9 @@ import torch
 from bs4 import BeautifulSoup
 
 import the_annotated_transformer as tat
-from blog.page import HEADINGS, SENTENCE, anchor_name, contents, minutes
+from blog.page import SENTENCE
+from blog.prose import HEADINGS, anchor_name
+from blog.times import contents, minutes
 from practice.mistakes import CATALOGUE
 from tests.helpers import ROOT, in_view, offline_tab, wait_for
 
@@ -543,6 +545,8 @@ def test_the_road_has_a_button_stops_and_marks(shared_page):
     # the road's end leads to the next rung, which opens
     assert tab.locator("#write-attention").get_attribute("open") is not None
     # the last stop is read when one has come to it
+    tab.locator(".road-next > a:first-child").last.click()
+    reach(tab, ".road-next:not(:has(> a:first-child))")
     tab.locator("#road", has_text="Take the road").wait_for()
     tab.evaluate("localStorage.removeItem('road')")
 
@@ -1033,7 +1037,7 @@ def test_a_prediction_is_checked_and_counted(browser, committed_page):
     assert not any("celltag_hide-input" in name or name in ("", "toy") for name in follows)
     waiting_panels = tab.locator(".awaiting .sentence-panel")
     panels = waiting_panels.evaluate_all("all => all.map((panel) => panel.dataset.panel)")
-    assert {"residual", "neurons", "cross", "logits"} <= {*panels}
+    assert {"residual", "cross", "logits"} <= {*panels}
     wrong.focus()
     tab.keyboard.press("Enter")
     tab.wait_for_function("document.querySelector('.awaiting').open")
