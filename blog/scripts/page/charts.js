@@ -102,15 +102,11 @@ async function draw(figure) {
 
 /** Read when the first chart is drawn. @type {Promise<void> | undefined} */
 let vega;
-
-/** As a file, which the browser compiles aside. */
 async function loadVega() {
-  const text = await unpack(byId("vega"));
-  const src = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
-  await new Promise((resolve, reject) => {
-    document.head.append(el("script", { src, onload: resolve, onerror: reject }));
-  });
-  URL.revokeObjectURL(src);
+  const textContent = await unpack(byId("vega"));
+  await breath();
+  document.head.append(el("script", { textContent }));
+  await breath();
 }
 
 /** What page.py compressed: gzip in base64. @param {Element} element */
