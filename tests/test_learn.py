@@ -190,7 +190,7 @@ def test_a_model_that_was_trained_beforehand_can_be_trained_again():
     assert len(set(found)) > 5
 
 
-ON_PAGE = {name: m for name, m in CATALOGUE.items() if m.page and m.trains}
+ON_PAGE = {name: m for name, m in CATALOGUE.items() if m.label and m.trains}
 IN_THE_GRADIENT = [name for name, m in ON_PAGE.items() if m.kind not in ("schedule", "adam")]
 
 
@@ -236,7 +236,7 @@ def test_a_mistake_on_the_page_is_that_of_the_catalogue():
 
 def test_each_patient_is_found_by_the_test_that_its_entry_names():
     """And a healthy one by none, of any seed."""
-    names = {name: CATALOGUE[name].seen_by for name in CATALOGUE if CATALOGUE[name].page}
+    names = {name: CATALOGUE[name].seen_by for name in CATALOGUE if CATALOGUE[name].label}
     cheap = ["wires", "loss", "gradient", "inventory"]
     orders = [(name, test, 0) for name, test in names.items()] + [
         (None, test, seed) for test in cheap for seed in (0, 1)
@@ -272,7 +272,7 @@ def test_a_patient_was_trained_with_its_mistake():
     lines = (page.BLOG / "patients.jsonl").read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     seeds = {row["seed"] for row in rows}
-    names = [None, *(m.name for m in CATALOGUE.values() if m.page)]
+    names = [None, *(m.name for m in CATALOGUE.values() if m.label)]
     wanted = {(name, seed) for seed in seeds for name in names}
     assert {(row["slip"], row["seed"]) for row in rows} == wanted and len(rows) == len(wanted)
     assert all(row["exact"] > 0.9 for row in rows if row["slip"] is None)
