@@ -33,10 +33,10 @@ function report(due) {
   const { number, turn, total, losses, running, task, model } = run;
   const pair = own ? task.of(own) : null;
   const answer = pair && run.answer(pair);
-  const score = due ? run.score(EXAMPLES) : {};
+  const score = due ? run.score(EXAMPLES) : null;
   const { letters } = task;
   run.losses = [];
-  return { number, turn, step: model.step, total, losses, running, letters, own: answer, ...score };
+  return { number, turn, step: model.step, total, losses, running, letters, own: answer, score };
 }
 const ended = () => run.model.step >= run.total;
 
