@@ -91,7 +91,7 @@ for (const seed of SEEDS) {
       if (!done.has(key({ seed, slip }))) add(() => clinic.row(slip, seed));
     continue;
   }
-  for (const task of ["copy", "reverse", "numbers"]) {
+  for (const task of Object.keys(tasks.TASKS)) {
     for (const change of CHANGES)
       if (!done.has(key({ task, seed, change }))) add(() => train(task, seed, change));
   }

@@ -259,7 +259,7 @@ const SCORES = [2, 0, 5, 1, 3, 4];
 const sum_below = (scores, m) => scores.reduce((sum, x) => sum + Math.exp(x - m), 0);
 
 /** What is written down after each tile. @param {number} tiles */
-function running_softmax(tiles) {
+export function running_softmax(tiles) {
   const lines = [];
   let m = -Infinity;
   let sum = 0;
@@ -303,7 +303,7 @@ function tile_by_tile(tiles) {
 }
 
 /** @type {Toy[]} */
-const TOYS = [
+export const TOYS = [
   {
     heading: "positions-section-3-5",
     sliders: [

@@ -13,6 +13,11 @@ export const PARTS = [
   ["residuals", say("residuals")],
 ];
 
+const LETTERS = {
+  question: say("Your letters, a to j (it learns from words of 3 to 8)"),
+  example: "abcdefg",
+  allowed: say("Write 1 to 12 letters, each from a to j."),
+};
 /** The tasks: a name, what the reader is asked to write, what to try, and what can be written.
  *  @type {Record<string, { name: string, question: string, example: string, allowed: string }>} */
 export const TASKS = {
@@ -22,18 +27,8 @@ export const TASKS = {
     example: "345",
     allowed: say("Write a number from 0 to 999."),
   },
-  copy: {
-    name: say("copying"),
-    question: say("Your letters, a to j (it learns from words of 3 to 8)"),
-    example: "abcdefg",
-    allowed: say("Write 1 to 12 letters, each from a to j."),
-  },
-  reverse: {
-    name: say("reversing"),
-    question: say("Your letters, a to j (it learns from words of 3 to 8)"),
-    example: "abcdefg",
-    allowed: say("Write 1 to 12 letters, each from a to j."),
-  },
+  copy: { name: say("copying"), ...LETTERS },
+  reverse: { name: say("reversing"), ...LETTERS },
 };
 
 /** What a part was for. Warmup, height of the rate, norms, residuals, positions: in the end; the
