@@ -9,8 +9,12 @@ declare module "bundle:*" {
 declare var WORDS: Record<string, string> | undefined;
 /** What a document in a frame is given by the page (page/frame.js). */
 declare var GIVEN: any[]; // each frame has values of its own
-/** What the page says of a mistake, by its name: a line of code, and what it does. */
-declare var WRITTEN: Record<string, { line: string; effect: string }>;
+/** The mistakes that the editors tell (page.py): what is said of each, and by the reader's function
+ *  the whole texts with them, each after its mistake's name. */
+declare var WRITTEN: {
+  mistakes: Record<string, { line: string; effect: string }>;
+  forms: Record<string, [string, string][]>;
+};
 /** Where a heading has gone that was once on this page: addresses by its id. */
 declare var MOVED: Record<string, string> | undefined;
 /** The settings that one_screen.py is tried with on its page (listing.py). */

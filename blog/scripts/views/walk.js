@@ -7,7 +7,7 @@ import * as Guesses from "../page/guesses.js";
 import { say } from "../page/language.js";
 import { shape } from "../page/svg.js";
 import { el } from "./panels.js";
-import { overThePage } from "./search.js";
+import { overThePage } from "../page/dialog.js";
 import { follow, STOPS } from "./walk_stops.js";
 
 /** @import { Facts } from "./walk_stops.js" */
