@@ -166,12 +166,13 @@ def own_words() -> Iterator[tuple[str, str]]:
         yield about["note"], "models.json"
         yield from ((one["teaches"], "models.json") for one in about.get("provocations", []))
     from practice.examine import TESTS
-    from practice.mistakes import CATALOGUE, SLIPS
+    from practice.mistakes import CATALOGUE, GROUPS, SLIPS
 
     known = CATALOGUE | SLIPS
     yield from ((known[name].effect, "mistakes.py") for name in mistakes_of_the_page())
     for mistake in (CATALOGUE[name] for name in mistakes_of_the_clinic()):
-        yield from ((text, "mistakes.py") for text in (mistake.belief, mistake.effect))
+        texts = GROUPS[mistake.kind], mistake.label, mistake.belief, mistake.effect
+        yield from ((text, "mistakes.py") for text in texts)
     for test in (TESTS[name] for name in CLINIC_TESTS):
         yield from ((text, "examine.py") for text in (test.measured, test.means))
 
@@ -186,7 +187,7 @@ def mistakes_of_the_clinic() -> list[str]:
     """The mistakes that a patient on the page may have."""
     from practice.mistakes import CATALOGUE
 
-    return [name for name, mistake in CATALOGUE.items() if mistake.page]
+    return [name for name, mistake in CATALOGUE.items() if mistake.label]
 
 
 def mistakes_of_the_page() -> list[str]:

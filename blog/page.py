@@ -314,9 +314,16 @@ def rows_of_the_page(say: Callable[[str], str]) -> dict[str, str]:
             own = {"measured": say(test.measured), "means": say(test.means)}
             tests[name] = test._asdict() | own
     for name in editions.mistakes_of_the_clinic():
-        found = mistakes.CATALOGUE[name]
-        known[name] = {"line": found.line, "belief": say(found.belief), "effect": say(found.effect)}
-        known[name] |= {"section": anchor_name(found.section), "found": found.seen_by}
+        mistake = mistakes.CATALOGUE[name]
+        known[name] = {
+            "label": say(mistake.label),
+            "group": say(mistakes.GROUPS[mistake.kind]),
+            "line": mistake.line,
+            "belief": say(mistake.belief),
+            "effect": say(mistake.effect),
+            "section": anchor_name(mistake.section),
+            "seen_by": mistake.seen_by,
+        }
     rows["clinic"] = json.dumps({"tests": tests, "mistakes": known}, ensure_ascii=False)
     return {name: text.replace("<", "\\u003c") for name, text in rows.items()}
 
