@@ -4,9 +4,11 @@
 import { liveContent } from "./page/engine.js";
 import { startSentence } from "./page/sentence.js";
 import { startText } from "./page/text.js";
+import { fitFormulas } from "./page/formulas.js";
 import { startClinic } from "./views/clinic.js";
 import { startEditors } from "./views/editor.js";
 import { startOneScreen } from "./views/one_screen.js";
+import { startPlace } from "./views/place.js";
 import { startRoad } from "./views/road.js";
 import { startSearch } from "./views/search.js";
 import { startToys } from "./views/toys.js";
@@ -25,7 +27,9 @@ if (document.getElementById("explorer-content"))
     .then(({ engine, sentence }) => engine?.ask("translate", { sentence, search: "beam" }))
     .catch(() => {}); // who asks is told
 startSentence();
+fitFormulas();
 startText();
+startPlace();
 startSearch();
 startWalk();
 startTrainer();

@@ -15,7 +15,9 @@ export function startText() {
   // --- side notes: open beside their paragraph where the screen has room, folded behind it
   // elsewhere ---
 
-  const room = matchMedia("screen and (min-width: 81rem)");
+  const room = matchMedia(
+    `screen and (min-width: ${document.getElementById("place") ? 90 : 76}rem)`,
+  );
   const placeNotes = (event) =>
     all("details.note").forEach((note) => {
       if (room.matches !== note.classList.contains("beside")) {
