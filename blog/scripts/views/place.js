@@ -11,10 +11,11 @@ import { bars, code, el, numbers, row, size } from "./panels.js";
 const BARS = 4;
 const WORD = /^[\p{L}\p{N}]{2,}$/u; // neither a piece with a dot nor a mark
 
-// Sections that no box leads to, or that more of them belong to: which, and whose numbers.
+// Sections that no box leads to, or that more of them belong to: which, and whose numbers. None
+// where the text is about to ask for them.
 const LIT = {
   "tokens-and-ids": [/^inputs|^outputs/, "inputs"],
-  "attention-section-3-2": [/attention/, "encoder attention"],
+  "attention-section-3-2": [/attention/, null],
   "multi-head-attention-section-3-2-2": [/attention/, "encoder attention"],
   "the-encoder-section-3-1": [/^encoder|memory/, "memory"],
   "the-decoder-writes-sections-3-1-and-3-2-3": [/^decoder|cross/, "decoder attention"],
