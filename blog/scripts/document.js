@@ -2,9 +2,10 @@
 // there is none. What it exports is there for blog/pdf.py and the tests, as `Page`.
 
 import { liveContent } from "./page/engine.js";
+import { fitFormulas } from "./page/formulas.js";
 import { startSentence } from "./page/sentence.js";
 import { startText } from "./page/text.js";
-import { fitFormulas } from "./page/formulas.js";
+import { startCards } from "./views/cards.js";
 import { startClinic } from "./views/clinic.js";
 import { startEditors } from "./views/editor.js";
 import { startOneScreen } from "./views/one_screen.js";
@@ -31,6 +32,7 @@ fitFormulas();
 startText();
 startPlace();
 startSearch();
+startCards();
 startWalk();
 startTrainer();
 startClinic();
