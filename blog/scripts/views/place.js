@@ -4,7 +4,7 @@
 
 import { softmax } from "../model/tensors.js";
 import { all, byId, el, targetOf } from "../page/dom.js";
-import { yourSentence } from "../page/sentence.js";
+import { endOf, yourSentence } from "../page/sentence.js";
 import * as Panels from "./panels.js";
 import { NUMBERS } from "./place_numbers.js";
 
@@ -21,6 +21,7 @@ const LIT = {
   "multi-head-attention-section-3-2-2": [/attention/, "encoder attention"],
   "the-encoder-section-3-1": [/^encoder|memory/, "memory"],
   "the-decoder-writes-sections-3-1-and-3-2-3": [/^decoder|cross/, "decoder attention"],
+  "layers-of-three-sublayers": [/cross/, "cross-attention"],
   "the-model-assembled": [/./, "softmax"],
   "the-loss": [/softmax|probabilities/, "softmax"],
   "keeping-keys-and-values": [/decoder attention|cross/, "decoder attention"],
@@ -28,6 +29,8 @@ const LIT = {
   "what-the-heads-of-the-encoder-do-figures-3-to-5": [/encoder attention/, "encoder attention"],
   "does-attention-find-the-right-word": [/cross/, "cross-attention"],
 };
+
+const ASKS = "layers-of-three-sublayers"; // its numbers wait until the reader has guessed
 
 export function startPlace() {
   const figure = document.querySelector(".arch-fig");
@@ -53,16 +56,19 @@ class Place {
     // page/contents.js marks there what is being read
     const marks = new MutationObserver(() => this.light());
     marks.observe(byId("toc"), { subtree: true, attributeFilter: ["aria-current"] });
+    for (const answer of all("details.answer"))
+      answer.addEventListener("toggle", () => this.light());
     this.light();
     this.openFromTheBar(byId("where"));
   }
 
   light() {
     const link = document.querySelector("#toc a[aria-current]");
-    const [pattern, box] = litAt(this.headings.get(link) ?? [], this.boxes);
+    const ids = this.headings.get(link) ?? [];
+    const [pattern, box] = litAt(ids, this.boxes);
     for (const part of this.boxes)
       part.classList.toggle("lit", pattern.test(part.dataset.part ?? ""));
-    this.box = box;
+    this.box = ids[0] === ASKS && isAsking() ? null : box;
     this.tell();
   }
 
@@ -101,6 +107,14 @@ class Place {
       button.focus();
     });
   }
+}
+
+function isAsking() {
+  const section = document.getElementById(ASKS)?.closest("section");
+  const end = section && endOf(section);
+  for (let part = section; part; part = part === end ? null : part.nextElementSibling)
+    if (part.querySelector(".choices button:enabled")) return true;
+  return false;
 }
 
 /** A copy of the figure, without what can't be read in this size. @param {Element} figure */
