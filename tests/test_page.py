@@ -734,11 +734,9 @@ def test_formulas_and_figures_keep_to_their_edges(shared_page):
     tab.set_viewport_size({"width": 1440, "height": 900})
     edges = """selector => [...new Set([...document.querySelectorAll(selector)]
         .map((box) => Math.round(box.getBoundingClientRect().right)).filter(Boolean))]"""
-    wide = (
-        "main > :is(.jp-CodeCell, .write-it, .explorer, .learn), .sentence-panel, .prose > .table"
-    )
-    assert len(tab.evaluate(edges, wide)) == 1
-    assert len(tab.evaluate(edges, ".prose > :not(blockquote, :has(> .explorer)) p")) <= 1
+    wide = ".jp-CodeCell, .write-it, .explorer, .learn, .sentence-panel"
+    prose = ".prose > p:not(:has(> .explorer)), .prose > blockquote > p"
+    assert [len(tab.evaluate(edges, selector)) for selector in (wide, prose)] == [1, 1]
 
 
 # the titles of what stays folded on paper, and of what is open before and afterwards
