@@ -176,6 +176,7 @@ def of_the_text(tree: BeautifulSoup, headings: list[Tag]) -> dict[str, Any]:
         "title": words(headings[0].descendants),
         "description": shortened(words(tree.p.descendants)) if tree.p else "",
         "parts": contents(headings),
+        "figure": tree.find(class_="arch-fig") is not None,  # then it stays in the margin
     }
 
 
