@@ -107,7 +107,7 @@ def knowledge(folder: Path, translator: Translator) -> str:
     pairs = f"{len(store):,} pairs of sentences" if store.is_written else "pairs of sentences"
     return (
         f"It has learned from {pairs} ({data}), and knows nothing else: "
-        "of other text it makes something, and doesn’t know that it is wrong."
+        "of other text it makes something, and doesn’t always know that it is wrong."
     )
 
 
@@ -121,15 +121,12 @@ def quality(folder: Path, score: Path | None, type_: str) -> str:
             raise Refused(f"{score}: the score of other weights than {folder}; evaluate these")
         text = (
             f"BLEU {row['bleu']:.1f} ± {row['bleu_half_width']:.1f} and "
-            f"chrF {row['chrf']:.1f} ± {row['chrf_half_width']:.1f} of 100 (95%) on "
-            f"{row['sentences']:,} sentences ({Path(row['data']).name}, {row['split']}), "
-            f"{row['search']}"
+            f"chrF {row['chrf']:.1f} ± {row['chrf_half_width']:.1f} on {row['sentences']:,} "
+            f"sentences ({Path(row['data']).name}, {row['split']}; {row['search']}); "
+            "100 would be the reference, word for word."
         )
-    return (
-        f"{text}, measured before its weights were rounded to 8 bits."
-        if type_ == "int8"
-        else text + "."
-    )
+    rounded = " This was measured before its weights were rounded to 8 bits."
+    return text + (rounded if type_ == "int8" else "")
 
 
 def page_content(folder: Path, translator: Translator, type_: str) -> dict[str, Any]:

@@ -90,11 +90,11 @@ class SinceRow:
 
 
 def time_left(progress: Progress) -> str:
-    """When a run will be done, at the speed of all of it so far; empty if nobody knows."""
+    """How long a run will still take at its speed so far; empty if nobody knows, or at its end."""
     if progress.left >= 1:  # --patience alone ends it
         return ""
     minutes = progress.seconds / 60 * progress.left / (1 - progress.left)
-    return f", {minutes:.0f} min left" if minutes >= 1 else ", less than a minute left"
+    return f", {minutes:.0f} min left" if minutes >= 1 else ""
 
 
 class Log:

@@ -113,7 +113,7 @@ def test_the_card_has_the_score_of_these_weights(tmp_path, capsys):
     score.write_text(json.dumps(row))
     text = made(tmp_path, f"--score {score}").read_text("utf-8")
     expected = f"BLEU {row['bleu']:.1f} ± {row['bleu_half_width']:.1f} and chrF"
-    assert expected in text and "60 sentences (captions, val), greedy" in text
+    assert expected in text and "60 sentences (captions, val; greedy)" in text
     assert "Nobody has measured it yet." in made(tmp_path).read_text("utf-8")
     for wrong, message in (
         (row | {"weights": "0"}, "the score of other weights than"),
