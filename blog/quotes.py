@@ -84,16 +84,17 @@ def long_runs() -> Quotes:
         groups = [[row["score"] for row in runs[k, split, s].values()] for k, s in kinds.items()]
         return lab.pooled(groups)[0]
 
-    ours = dict.fromkeys(("en-de base", "en-de rotary"), BEAM)
-    others = dict.fromkeys(("de-en base", "de-en rotary", "old pairs", "new pairs"), BEAM)
-    others |= dict.fromkeys(("close to Wu", "close to Wu, rotary"), "beam 5, alpha 1.0")
+    # each kind of run, and the search that its rows are of
+    en_de = dict.fromkeys(("en-de base", "en-de rotary"), BEAM)
+    de_en = dict.fromkeys(("de-en base", "de-en rotary", "old pairs", "new pairs"), BEAM)
+    de_en |= dict.fromkeys(("close to Wu", "close to Wu, rotary"), "beam 5, alpha 1.0")
     quotes = {
-        "s en-de": f"{pooled(lab.TEST, ours):.2f}",
-        "s of the others": f"{pooled(lab.TEST, others):.2f}",
+        "s en-de": f"{pooled(lab.TEST, en_de):.2f}",
+        "s of the others": f"{pooled(lab.TEST, de_en):.2f}",
     }
     for name, split in {"second claim": lab.TEST, "second claim val": "val"}.items():
         mean = lab.long_difference(runs, "en-de base", "en-de rotary", split, BEAM)[0]
-        quotes[name] = f"{mean:.1f} ± {lab.seeds_reach(pooled(split, ours), 4):.1f}"
+        quotes[name] = f"{mean:.1f} ± {lab.seeds_reach(pooled(split, en_de), 4):.1f}"
     mean, reach = lab.long_difference(runs, "old pairs", "new pairs", "val", BEAM)
     quotes["new pairs val"] = f"{mean:.1f} ± {reach:.1f}"
     return quotes
@@ -178,9 +179,10 @@ def speed() -> Quotes:
         pairs.setdefault(row["preset"], []).append(row["ratio_of_pairs"])
     quotes |= {f"2022 {preset}": listed(ratios) for preset, ratios in pairs.items()}
     for row in saved_rows("peers"):  # the last of each size
-        medians = {who: found["median"] for who, found in row["tokens_per_second"].items()}
-        for who, tokens in medians.items():
-            quotes[f"{who} {row['preset']}"] = f"{medians['this'] / tokens:.1f}"
+        speeds = row["tokens_per_second"]
+        for program, speed in speeds.items():
+            ratio = speeds["this"]["median"] / speed["median"]
+            quotes[f"{program} {row['preset']}"] = f"{ratio:.1f}"
     for row in saved_rows("step_profile"):
         if "mfu" in row:
             quotes[f"MFU {row['preset']}"] = f"{row['mfu']:.0%}"
@@ -231,8 +233,8 @@ def learned() -> Quotes:
     of_2150 = {
         row["model"]: row["bleu"] for row in saved_rows("quality") if row.get("step") == 2150
     }
-    growing, none = of_2150["tiny-2150-growing-dropout"], of_2150["tiny-2150-no-dropout"]
-    quotes["growing dropout's gain"] = f"{growing - none:.1f}"
+    gain = of_2150["tiny-2150-growing-dropout"] - of_2150["tiny-2150-no-dropout"]
+    quotes["growing dropout's gain"] = f"{gain:.1f}"
     speed = saved_rows("decoding_speed")[-1]
     for name, seconds in speed["process_seconds"].items():
         quotes[f"process, {name}"] = f"{seconds:.2f}"
@@ -249,15 +251,15 @@ def expectations() -> Quotes:
     runs = plan.measured()
     tried = [row for row in saved_rows("plan") if "seen" in row]
     curves = [row for row in saved_rows("curve") if row["kind"] == "curve"]
-    others = len(tried) + sum(row["data"] != "multi30k" for row in curves)
+    elsewhere = len(tried) + sum(row["data"] != "multi30k" for row in curves)
     ratios = [row["minutes"] / row["predicted_minutes"] for row in tried]
     sick = [row for row in saved_rows("doctor") if row["expected"] == "resembles"]
     named = [len(row["resembles"]) for row in sick if row["named"]]
     row = next(row for row in saved_rows("confidence") if row["model"] == "multi30k-de-en")
     quotes = {
         "plan, runs": f"{len(runs)}",
-        "plan, runs on Multi30k": f"{len(runs) - others}",
-        "plan, other runs": f"{others}",
+        "plan, runs on Multi30k": f"{len(runs) - elsewhere}",
+        "plan, other runs": f"{elsewhere}",
         "plan, minutes": f"{max(*ratios, *(1 / ratio for ratio in ratios)):.1f}",
         "doctor, named": f"{min(named)} to {max(named)}",
     }
@@ -309,6 +311,7 @@ def rewritten(text: str, quotes: Quotes) -> tuple[str, list[str]]:
     Raises ValueError if a name has no computation, or stands behind something of another form.
     """
     changes = []
+    # from the end: a number of another length moves only marks that are done
     for mark in reversed([*re.finditer(QUOTED, text)]):
         quote = quotes.get(mark[1])
         if quote is None:
