@@ -165,6 +165,7 @@ def captions(code: str) -> Iterator[str]:
 def labelled(html: str, word: Callable[[str], str]) -> str:
     """A piece of HTML with `word` of each text in it, and of each attribute that is one."""
     tree = BeautifulSoup(html, "html.parser")
+    # a list: what is replaced would end the walk
     for node in list(tree.descendants):
         if not isinstance(node, NavigableString):
             node.attrs |= {name: word(node[name]) for name in LABELS if name in node.attrs}
@@ -258,6 +259,7 @@ def readme(language: str) -> str:
 def wanted() -> dict[tuple[str | None, str], str]:
     """What a catalogue has to contain, in order: context and English text -> a note."""
     entries: dict[tuple[str | None, str], str] = {}
+    # a text that comes again has one entry, at its first place
     for script in SCRIPTS:
         for text, note in prose(build(script.read_text("utf-8")).cells):
             entries.setdefault((None, text), note)
@@ -306,6 +308,7 @@ def renumbered(old: str, new: str, translation: str) -> str | None:
     """The translation of `old` with the numbers of `new`, if nothing else has changed in it."""
     if re.sub(DIGITS, "0", old) != re.sub(DIGITS, "0", new):
         return None
+    # from old number to new one: in the translation, they may come in another order
     numbers_before, numbers_after = (re.findall(DIGITS, text) for text in (old, new))
     pairs = dict(zip(numbers_before, numbers_after, strict=True))
     if [pairs[number] for number in numbers_before] != numbers_after:
@@ -450,6 +453,7 @@ def for_jupyter(notebook: NotebookNode, language: str) -> NotebookNode:
 
 def signature(text: str) -> dict[str, list[str]]:
     """What translation and source must share: code, formulas, links, places to fill in, tags."""
+    # each kind is taken out before the next is looked for: a $ in code begins no formula
     code = re.findall(r"`[^`]+`", text)
     text = re.sub(r"`[^`]+`", " ", text)
     formulas = ["".join(formula.split()) for formula in re.findall(r"\$[^$]+\$", text)]
@@ -486,6 +490,7 @@ def terms(language: str) -> list[Term]:
     lines = file.read_text("utf-8").splitlines()[1:] if file.is_file() else []
     rows = [row for row in (line.split("\t") for line in lines) if row[3] == "yes"]
     checked = []
+    # a short term inside a long one must not be asked for as well
     for name, word, also, *_ in sorted(rows, key=lambda row: -len(row[0])):
         pattern = re.compile(rf"\b{re.escape(name)}s?\b", re.I)
         checked.append((pattern, name, [word, *filter(None, also.split("|"))]))

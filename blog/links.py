@@ -131,6 +131,7 @@ class Links:
         formula's MathML.
         """
         for tex, target in self.symbols.items():
+            # a symbol has one link in a section, but a displayed equation has all of its own
             if target in self.linked and not formula.has_attr("display"):
                 continue
             if re.fullmatch(tex + r"( = [\d,]+)?", formula["tex"]):

@@ -219,7 +219,7 @@ def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> 
     with tempfile.TemporaryDirectory() as sockets:
         client = prepare_client(notebook, folder, sockets, timeout)
         with client.setup_kernel():
-            enable_charts(client)
+            enable_charts(client)  # before the first cell, which may draw one
             for number, (index, cell) in enumerate(cells, 1):
                 first_line = cell.source.strip().removeprefix("@example\n").partition("\n")[0]
                 say(f"[{number:3}/{len(cells)}] {first_line[:80]:80}", end="", flush=True)
@@ -265,7 +265,7 @@ def run(script: Path, out: Path, timeout: int) -> None:
     """Execute the script's cells in its own folder and write the notebook."""
     text = script.read_text("utf-8")
     notebook = build(text)
-    out.parent.mkdir(parents=True, exist_ok=True)  # now, not after minutes of work
+    out.parent.mkdir(parents=True, exist_ok=True)  # an error now, not after minutes of work
     execute(notebook, script.parent, text, timeout)
     replacements = machine_paths(script.parent)
     for cell in notebook.cells:

@@ -42,7 +42,7 @@ class Prose(IPythonRenderer):
         super().__init__(escape=False)
         self.folder = folder
         self.english = english  # the folder of the English pages, seen from this one
-        self.ids = set(OWN_IDS)
+        self.ids = set(OWN_IDS)  # that nothing else may have
         self.live = 0  # how many live figures there are
         self.anchors = list(anchors)  # of a translation: the English headings still to come
         # each object that holds prose, and under which key
@@ -68,6 +68,7 @@ class Prose(IPythonRenderer):
         """A heading with an id of its own."""
         base = anchor_name(self.anchors.pop(0) if self.anchors else words(parse(text).descendants))
         names = itertools.chain([base], (f"{base}-{count}" for count in itertools.count(2)))
+        # two headings may have one text, and no two elements one id
         name = next(name for name in names if name not in self.ids)
         self.ids.add(name)
         return f'<h{level} id="{name}">{text}</h{level}>\n'

@@ -202,8 +202,8 @@ def blind() -> Quotes:
     return {"blind without heart": f"{len(caught)} of the {len(harmful)}"}
 
 
-def learned() -> Quotes:
-    """What numbers of pairs, of tokens and of minutes give."""
+def pairs_learned() -> Quotes:
+    """What numbers of pairs give: of captions each time twice as many, and of messages."""
     curve: dict[tuple[str, int], list[float]] = {}
     for row in saved_rows("curve"):
         if row["kind"] == "curve" and row["start"] == "scratch":
@@ -213,13 +213,23 @@ def learned() -> Quotes:
     messages = next(
         np.mean(bleu) for (data, n), bleu in curve.items() if "mes" in data and n == 4000
     )
-    recipes: dict[str, list[float]] = {}
+    return {
+        "captions doubled": f"{min(gains):.1f} to {max(gains):.1f}",
+        "messages 4000": f"{messages:.1f}",
+    }
+
+
+def million_tokens() -> Quotes:
+    """What recipes give for a million tokens, and a dropout that grows to a short run."""
+    recipes: dict[str, list[float]] = {}  # in the order of the rows, from one change to the next
     for row in saved_rows("million"):
         recipes.setdefault(row["recipe"], []).append(row["bleu"])
     paper, falling, muon, rotary, always, tiny = (np.mean(bleu) for bleu in recipes.values())
-    quotes = {
-        "captions doubled": f"{min(gains):.1f} to {max(gains):.1f}",
-        "messages 4000": f"{messages:.1f}",
+    of_2150 = {
+        row["model"]: row["bleu"] for row in saved_rows("quality") if row.get("step") == 2150
+    }
+    gain = of_2150["tiny-2150-growing-dropout"] - of_2150["tiny-2150-no-dropout"]
+    return {
         "million tokens": f"{tiny:.1f}",
         "million tokens, dropout 0.1": f"{always:.1f}",
         "million tokens, no dropout": f"{rotary:.1f}",
@@ -229,12 +239,13 @@ def learned() -> Quotes:
         "rotary positions' gain": f"{rotary - muon:.1f}",
         "dropout's loss": f"{rotary - always:.1f}",
         "seeds of a million tokens": f"{max(max(b) - min(b) for b in recipes.values()):.1f}",
+        "growing dropout's gain": f"{gain:.1f}",
     }
-    of_2150 = {
-        row["model"]: row["bleu"] for row in saved_rows("quality") if row.get("step") == 2150
-    }
-    gain = of_2150["tiny-2150-growing-dropout"] - of_2150["tiny-2150-no-dropout"]
-    quotes["growing dropout's gain"] = f"{gain:.1f}"
+
+
+def seconds_and_minutes() -> Quotes:
+    """What a translation takes, and what minutes of training give."""
+    quotes: Quotes = {}
     speed = saved_rows("decoding_speed")[-1]
     for name, seconds in speed["process_seconds"].items():
         quotes[f"process, {name}"] = f"{seconds:.2f}"
@@ -279,7 +290,7 @@ def listed(values: Any, digits: int = 1) -> str:
 
 
 SOURCES = (short_runs, long_runs, close_to_wu, quality, bootstrap)
-SOURCES += (speed, blind, learned, expectations)
+SOURCES += (speed, blind, pairs_learned, million_tokens, seconds_and_minutes, expectations)
 
 
 def from_rows() -> Quotes:
