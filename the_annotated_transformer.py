@@ -1107,23 +1107,12 @@ def example_four_heads() -> Chart:
 
 # %% [markdown]
 # > Each head has its own pattern. In the first, the articles `ein` and `eine` look at themselves, and then at each
-# > other. In the third, `Frauen` looks at `Zwei`. What the fourth does is hard to say. The heads start from different
+# > other. In the third, `Frauen` looks at `Zwei`. The heads start from different
 # > random weights, so they can go different ways, but nothing forces them to: in trained models, many heads can be
 # > removed with little loss (Michel et al., 2019; Voita et al., 2019).
 # >
-# > **Predict.** Our layer has four heads. Suppose that it had eight instead. How many entries would its four
-# > matrices have in all?
-# >
-# > 1. twice as many
-# > 2. as many as now
-# > 3. half as many
-# >
-# > <details class="answer"><summary>Look</summary>
-# >
-# > **2.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128. The
-# > number of heads only says into how many pieces their outputs are cut. (There would be twice as many maps.)
-# >
-# > </details>
+# > With eight heads instead of four, each would be half as wide: the four matrices would remain 128 × 128, and only the
+# > number of maps would double.
 # >
 # > <details class="note"><summary>Two products say everything about a head</summary>
 # >

@@ -186,7 +186,8 @@ def texts_of_the_page() -> Iterator[tuple[str, str]]:
 
     scripts = sorted(SOURCES.rglob("*.js"))
     templates = sorted((BLOG / "template").iterdir())
-    for path in [*scripts, *templates, BLOG / "page.py"]:
+    rooms = [BLOG / f"{name}.py" for name in ("page", "links", "times")]
+    for path in [*scripts, *templates, *rooms]:
         for match in re.finditer(SPOKEN, path.read_text("utf-8")):
             for literal in filter(None, match.groups()):
                 yield json.loads(f'"{literal}"'), path.name
