@@ -30,7 +30,7 @@ BANNER = r"=== (.+?) =+"
 
 def settings(source: str) -> dict[str, Any]:
     """The numbers at the listing's top, and others in it that its twin in the browser needs."""
-    namespace: dict[str, Any] = {}
+    namespace: dict[str, Any] = {}  # the listing's first lines are only its settings
     exec(source.partition("def random")[0], namespace)
     names = ("N", "d_model", "d_ff", "h", "eps_ls", "updates", "pairs", "warmup", "factor", "seed")
     places = {

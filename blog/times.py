@@ -105,7 +105,7 @@ def contents(headings: list[Tag]) -> list[dict[str, Any]]:
     """
     parts: list[dict[str, Any]] = []
     highest = min((heading.name for heading in headings[1:]), default="")
-    for heading in headings[1:]:
+    for heading in headings[1:]:  # the first is the title
         time = minutes(heading, HEADINGS)  # up to the next heading of any level
         entry = {"level": heading.name[1], "id": heading["id"], "text": heading.decode_contents()}
         entry["own"] = f"{time:.2f}"

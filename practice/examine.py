@@ -171,6 +171,7 @@ def of_document(c: Config, vocab: int = len(tat.LETTERS), seed: int = 0) -> Pati
     """A fresh model of the document; its number of weights is that of Table 3."""
     torch.manual_seed(seed)
     norm, ffn = 2 * c.d_model, 2 * c.d_model * c.d_ff + c.d_ff + c.d_model
+    # one attention (four matrices) and two norms in an encoder layer, two and three in a decoder layer
     layers = c.N * (12 * c.d_model**2 + 2 * ffn + 5 * norm)
     size = layers + vocab * c.d_model + (2 * norm if c.norm == "pre" else 0)
     return of_trainer(tat.Trainer(c.make_model(vocab), c), size)
@@ -599,7 +600,7 @@ def examine(
     if unknown := [exam for exam in exams if exam not in EXAMINATIONS]:
         raise ValueError(f"no examination is called {unknown[0]!r}; {', '.join(EXAMINATIONS)} are")
     for exam in exams:
-        patient = with_lists(make())
+        patient = with_lists(make())  # a fresh one: an examination may train it
         if all(getattr(patient, name) for name in NEEDS.get(exam, ())):
             values = EXAMINATIONS[exam](patient, pairs)
             findings += [Finding(test, float(value)) for test, value in values.items()]

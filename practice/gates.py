@@ -2,7 +2,8 @@
 
 A gate is a generator: for each case it yields the arguments, with the trained model's numbers, and
 a function that computes the right answer by calling the document. It computes when it is called, so
-that a mistake in force counts. The docstring of a gate is the docstring of the stub.
+that a mistake in force counts; by then the loop is over, so its default arguments hold the values
+of its case. The docstring of a gate is the docstring of the stub.
 
 Each gate is asked about two models: the shipped one, and a small random one of other sizes, to
 which nothing fits that was written for the first: its width, its heads, its layers, its ids.

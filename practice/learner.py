@@ -77,7 +77,7 @@ class Trace(TorchFunctionMode):
 
         def parameter(cls: type, data: Any = None, *more: Any, **options: Any) -> Any:
             result = create(cls, data, *more, **options)
-            self.see("Parameter", [data], result)
+            self.see("Parameter", [data], result)  # which forgets the history of its data
             return result
 
         self.patch = mock.patch.object(nn.Parameter, "__new__", parameter)
@@ -244,6 +244,7 @@ class Learner:
         """The loss per token and its gradients by one of the two ways above."""
         for w in self.named.values():
             w.grad = None
+        # losses are sums, so one division at the end makes them and the gradients means
         tokens = sum(len(tgt) - 1 for _, tgt in pairs)
         loss = loss_of(pairs) / tokens
         return loss, [
@@ -266,6 +267,7 @@ class Learner:
 
     def check_gradients(self, pairs: list) -> list[str]:
         """Notes on weights that aren't used; NotLearning names the line that loses a gradient."""
+        # the trace makes each function of PyTorch's slower: only where something is lost, and once
         _, gradients = self.gradients(pairs, self.one_by_one)
         zeros = [not gradient.any() for gradient in gradients]
         names = [name for name, zero in zip(self.named, zeros, strict=True) if zero]

@@ -96,6 +96,7 @@ def load(path: str) -> Any:
             text = file.read()
     module = sys.modules[MODULE] = types.ModuleType(MODULE)
     module.__file__ = path
+    # __name__ is not "__main__": what a script does when it is run isn't done
     exec(compile(text, path, "exec", dont_inherit=True), vars(module))
     return module
 
@@ -247,7 +248,7 @@ def limited(out: BinaryIO, path: str, seconds: float, message: str) -> Iterator[
     stop = threading.Event()
     arguments = out, path, seconds, message, stop
     threading.Thread(target=end_when_late, args=arguments, daemon=True).start()
-    yield
+    yield  # nothing is raised here: every error inside becomes an answer
     stop.set()
 
 
