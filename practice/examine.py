@@ -171,7 +171,7 @@ def of_document(c: Config, vocab: int = len(tat.LETTERS), seed: int = 0) -> Pati
     """A fresh model of the document; its number of weights is that of Table 3."""
     torch.manual_seed(seed)
     norm, ffn = 2 * c.d_model, 2 * c.d_model * c.d_ff + c.d_ff + c.d_model
-    # one attention (four matrices) and two norms in an encoder layer, two and three in a decoder layer
+    # an encoder layer: one attention (four matrices), two norms; a decoder layer: two, three
     layers = c.N * (12 * c.d_model**2 + 2 * ffn + 5 * norm)
     size = layers + vocab * c.d_model + (2 * norm if c.norm == "pre" else 0)
     return of_trainer(tat.Trainer(c.make_model(vocab), c), size)
