@@ -74,24 +74,19 @@ async function enqueue(figure) {
   }
 }
 
-/** In pieces: Vega-Lite's compiler, and then Vega. @param {HTMLElement} figure */
+/** @param {HTMLElement} figure */
 async function draw(figure) {
   await (vega ??= loadVega());
   const { spec, config } = await fitted(figure);
   const place = placeIn(figure);
   const before = drawn.get(figure);
+  // until it is there, the picture or the chart before keeps its place
+  place.style.height = before ? `${place.offsetHeight}px` : place.style.height || "0";
+  before?.finalize();
   try {
-    await breath();
-    const compiled = vegaLite.compile(spec, { config }).spec;
-    await breath();
-    // until it is there, the picture or the chart before keeps its place
-    place.style.height = before ? `${place.offsetHeight}px` : place.style.height || "0";
-    before?.finalize();
     const tooltip = { theme: isDark() ? "dark" : "light" };
-    drawn.set(
-      figure,
-      await vegaEmbed(place, compiled, { mode: "vega", renderer: "svg", actions: false, tooltip }),
-    );
+    const options = { mode: "vega-lite", renderer: "svg", actions: false, config, tooltip };
+    drawn.set(figure, await vegaEmbed(place, spec, options));
     place.style.height = "";
     figure.classList.add("drawn");
   } catch (error) {
