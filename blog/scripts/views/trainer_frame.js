@@ -26,6 +26,7 @@ import {
  *    examples: string[][] }} Row */
 /** @typedef {{ WHOLE: Record<string, number | boolean>, PEAK: number }} Usual */
 
+const LONGEST_WAIT_MS = 100; // for a drawing
 const MOST_POINTS = 400; // of a curve
 const FEW_POINTS = 9; // a run with more is kept beside the next one
 
@@ -150,7 +151,18 @@ class Trainer {
       this.show_score(report.score, last?.[1] ?? Infinity, report.step >= run.total);
     this.draw(report.step);
     this.show_own(report);
-    requestAnimationFrame(() => requestAnimationFrame(() => this.send({ drawn: report.turn })));
+    this.go_on_when_drawn(report.turn);
+  }
+
+  /** The worker's next turn waits until this one is on the screen; WebKit draws a frame as seldom
+   *  as three times a second, so it doesn't wait long where somebody looks.
+   *  @param {number} turn */
+  go_on_when_drawn(turn) {
+    const drawn = () => this.send({ drawn: turn }); // a second time it is of a turn that is over
+    requestAnimationFrame(() => requestAnimationFrame(drawn));
+    setTimeout(() => {
+      if (!document.hidden) drawn();
+    }, LONGEST_WAIT_MS);
   }
 
   /** @param {Report} report @param {Update | undefined} last */
