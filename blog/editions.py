@@ -182,7 +182,7 @@ SPOKEN = rf"\b(?:say|told|_)\(\s*(?:\w+\s+\? {STRING}\s+: )?{STRING}"
 def texts_of_the_page() -> Iterator[tuple[str, str]]:
     """The page's own texts, and the file of each, in the order of a catalogue."""
     from practice.examine import TESTS
-    from practice.mistakes import CATALOGUE, SLIPS
+    from practice.mistakes import CATALOGUE, GROUPS, SLIPS
 
     scripts = sorted(SOURCES.rglob("*.js"))
     templates = sorted((BLOG / "template").iterdir())
@@ -200,8 +200,9 @@ def texts_of_the_page() -> Iterator[tuple[str, str]]:
     for name in mistakes_of_the_page():
         yield (CATALOGUE | SLIPS)[name].effect, "mistakes.py"
     for name in mistakes_of_the_clinic():
-        yield CATALOGUE[name].belief, "mistakes.py"
-        yield CATALOGUE[name].effect, "mistakes.py"
+        mistake = CATALOGUE[name]
+        for text in (GROUPS[mistake.kind], mistake.label, mistake.belief, mistake.effect):
+            yield text, "mistakes.py"
     for name in CLINIC_TESTS:
         yield TESTS[name].measured, "examine.py"
         yield TESTS[name].means, "examine.py"
@@ -229,7 +230,7 @@ def mistakes_of_the_clinic() -> list[str]:
     """The mistakes that a patient on the page may have."""
     from practice.mistakes import CATALOGUE
 
-    return [name for name, mistake in CATALOGUE.items() if mistake.page]
+    return [name for name, mistake in CATALOGUE.items() if mistake.label]
 
 
 def mistakes_of_the_page() -> list[str]:

@@ -183,6 +183,7 @@ def of_the_text(tree: BeautifulSoup, headings: list[Tag]) -> dict[str, Any]:
         "title": words(headings[0].descendants),
         "description": shortened(words(tree.p.descendants)) if tree.p else "",
         "parts": contents(headings),
+        "figure": tree.find(class_="arch-fig") is not None,  # then it stays in the margin
     }
 
 
@@ -330,11 +331,13 @@ def rows_of_the_page(say: Callable[[str], str]) -> dict[str, str]:
     for name in editions.mistakes_of_the_clinic():
         mistake = mistakes.CATALOGUE[name]
         patients[name] = {
+            "label": say(mistake.label),
+            "group": say(mistakes.GROUPS[mistake.kind]),
             "line": mistake.line,
             "belief": say(mistake.belief),
             "effect": say(mistake.effect),
             "section": anchor_name(mistake.section),
-            "found": mistake.seen_by,
+            "seen_by": mistake.seen_by,
         }
     rows["clinic"] = json.dumps({"tests": tests, "mistakes": patients}, ensure_ascii=False)
     return {name: text.replace("<", "\\u003c") for name, text in rows.items()}

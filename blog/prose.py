@@ -26,6 +26,7 @@ OWN_IDS = {  # those of the template
     "explorer-figure", "explorer-content", "top", "contents", "left", "theme", "toc", "content",
     "your-sentence", "style-base", "style-learn", "learned", "patients", "clinic", "trainer",
     "clinic-frame", "road", "road-home", "micropython", "micropython-wasm", "explorer-weights",
+    "place", "where",
 }  # fmt: skip
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 parse = functools.partial(BeautifulSoup, features="html.parser")  # a piece of HTML as a tree

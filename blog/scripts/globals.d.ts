@@ -25,5 +25,7 @@ declare function vegaEmbed(
   spec: object,
   options: object,
 ): Promise<{ finalize(): void }>;
+/** Vega-Lite's compiler. */
+declare var vegaLite: { compile(spec: object, options: object): { spec: object } };
 /** MicroPython's, whose script precedes that of the editors' worker. */
 declare function loadMicroPython(options: object): Promise<any>; // it has no types
