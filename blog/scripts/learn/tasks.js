@@ -5,7 +5,8 @@ import { generator, greedy_decode, make_model, SPECIALS } from "./small_model.js
 
 /** @import { Pair } from "./small_model.js" */
 /** @typedef {Pair & { source: string, target: string }} TextPair */
-/** `of` makes a pair of what a reader writes, if it can be learned; `held_out` is never learned from.
+/** `of` makes a pair of what a reader writes, if it can be learned; `held_out` is never learned
+ *  from.
  *  @typedef {{ letters: string[], of: (text: string) => TextPair | null, held_out: TextPair[],
  *    batch: (pairs: number) => TextPair[] }} Task */
 /** What a task is made from: the letters, and how it draws.

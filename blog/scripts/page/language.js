@@ -9,7 +9,8 @@ export const rightToLeft = (text = "") =>
  * doesn't work out dir="auto" there. @param {string} text */
 export const direction = (text) => (rightToLeft(text.match(/\p{L}/u)?.[0]) ? "rtl" : "ltr");
 
-/** A text that keeps its own order, and doesn't change that of what is beside it. @param {string} text */
+/** A text that keeps its own order, and doesn't change that of what is beside it.
+ *  @param {string} text */
 export const isolated = (text) => (rightToLeft(text) ? `\u2068${text}\u2069` : text);
 
 /** A text in the page's language; {name} in it is filled in with a value.

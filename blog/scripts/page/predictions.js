@@ -1,5 +1,5 @@
-// Predict, then look: one of the choices before a folded answer, which begins with the number of the
-// right one. What answers it waits until one has chosen: the cells that follow, what is said of
+// Predict, then look: one of the choices before a folded answer, which begins with the number of
+// the right one. What answers it waits until one has chosen: the cells that follow, what is said of
 // them, and what else is then only shown.
 
 import { all, el } from "./dom.js";
