@@ -112,8 +112,10 @@ class Place {
 function isAsking() {
   const section = document.getElementById(ASKS)?.closest("section");
   const end = section && endOf(section);
-  for (let part = section; part; part = part === end ? null : part.nextElementSibling)
+  for (let part = /** @type {Element | null | undefined} */ (section); part;) {
     if (part.querySelector(".choices button:enabled")) return true;
+    part = part === end ? null : part.nextElementSibling;
+  }
   return false;
 }
 
