@@ -116,5 +116,6 @@ export function wrong_pairs(model, pairs) {
   return [...wrong].sort((a, b) => a - b);
 }
 
-/** The share of the pairs that greedy decoding gets right. @param {Model} model @param {Pair[]} pairs */
+/** The share of the pairs that greedy decoding gets right.
+ *  @param {Model} model @param {Pair[]} pairs */
 export const exact = (model, pairs) => 1 - wrong_pairs(model, pairs).length / pairs.length;
