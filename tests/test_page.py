@@ -729,19 +729,67 @@ def test_notes_stand_beside_their_paragraph_or_fold_behind_it(shared_page):
     tab = shared_page()
     # not those in what is folded
     notes = [note for note in tab.locator("details.note").all() if note.is_visible()]
-    assert len(notes) >= 3
-    for note in notes:
+    beside = [note for note in notes if "beside" in note.get_attribute("class").split()]
+    assert 3 <= len(beside) < len(notes)  # those that are longer than their text stay folded
+    for note in beside:
         place = note.bounding_box()
         after = note.locator("xpath=following-sibling::p[1]").bounding_box()
         assert place["x"] > after["x"] + after["width"] and abs(place["y"] - after["y"]) < 12
         assert note.locator("p").first.is_visible()
+        below_the_text = """note => note.getBoundingClientRect().bottom
+            - note.parentElement.lastElementChild.getBoundingClientRect().bottom"""
+        assert note.evaluate(below_the_text) < 120
     tab.set_viewport_size({"width": 390, "height": 800})
-    note = notes[0]
+    note = beside[0]
     note.locator("p").first.wait_for(state="hidden")
     # the paragraph that it belongs to
     assert note.locator("xpath=preceding-sibling::p[1]").inner_text().strip()
     note.locator("summary").click()
     assert note.locator("p").first.is_visible()
+
+
+def test_figure_1_stays_in_the_margin(shared_page):
+    """Its boxes are lit where one reads, with the sentence's numbers; not before a guess at them."""
+    tab = shared_page()
+    part = "document.querySelector('#place .lit')?.dataset.part"
+
+    def read(heading: str, box: str) -> None:
+        tab.evaluate("id => document.getElementById(id).scrollIntoView()", heading)
+        tab.wait_for_function(f"({part} ?? null) === {json.dumps(box)}")
+
+    read("positions-section-3-5", "source position")
+    tab.locator("#place", has_text="position 3").wait_for()
+    read("attention-section-3-2", "encoder attention")  # which asks how large a weight is
+    tab.locator("#place .panel-bars").wait_for(state="detached")
+    read("masks", "decoder attention")
+    tab.locator("#place .panel-bars").wait_for()
+    tokens = "async () => (await Page.Panels.facts()).src.length"
+    assert f"(1, {tab.evaluate(tokens)})" in tab.locator("#place").text_content()
+    tab.evaluate("Page.yourSentence.follow('Ein Hund schläft.')")
+    tab.locator("#place", has_text="(1, 5)").wait_for()
+    read("training", None)  # nothing is lit where no box belongs
+    tab.set_viewport_size({"width": 390, "height": 800})
+    read("masks", "decoder attention")
+    assert not tab.locator("#place").is_visible()
+    tab.locator("#where").click()
+    tab.locator("#place .panel-bars").wait_for()
+    tab.keyboard.press("Escape")
+    assert not tab.locator("#place").is_visible()
+    assert tab.evaluate("document.activeElement.id") == "where"
+
+
+def test_formulas_and_figures_keep_to_their_edges(shared_page):
+    """No formula is cut, on a phone either; prose ends at one edge, and what is wide at another."""
+    tab = shared_page(390)
+    cut = """() => [...document.querySelectorAll("main .katex-display")]
+        .filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.textContent)"""
+    tab.wait_for_function(f"({cut})().length === 0")
+    tab.set_viewport_size({"width": 1440, "height": 900})
+    edges = """selector => [...new Set([...document.querySelectorAll(selector)]
+        .map((box) => Math.round(box.getBoundingClientRect().right)).filter(Boolean))]"""
+    wide = ".jp-CodeCell, .write-it, .explorer, .learn, .sentence-panel"
+    prose = ".prose > p:not(:has(> .explorer)), .prose > blockquote > p"
+    assert [len(tab.evaluate(edges, selector)) for selector in (wide, prose)] == [1, 1]
 
 
 # the titles of what stays folded on paper, and of what is open before and afterwards

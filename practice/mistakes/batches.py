@@ -17,7 +17,8 @@ def batch_with(read: Callable[[Tensor], Tensor], predict: Callable[[Tensor], Ten
     """A Batch whose targets are cut differently."""
 
     def init(self, src: Tensor, tgt: Tensor | None = None, pad: int = PAD) -> None:
-        self.src, self.src_mask = src, tat.source_mask(src, pad)
+        self.src = src
+        self.src_mask = tat.source_mask(src, pad)
         if tgt is not None:
             self.tgt, self.tgt_y = read(tgt), predict(tgt)
             self.tgt_mask = tat.target_mask(self.tgt, pad)

@@ -94,17 +94,17 @@ def place(what: str) -> tuple[Any, str]:
 def put(puts: dict[str, Any]) -> Iterator[None]:
     """The document's module with something in place of something; afterwards all is as before."""
     with contextlib.ExitStack() as stack:
-        for what, new in puts.items():
-            stack.enter_context(mock.patch.object(*place(what), new))
+        for name, new in puts.items():
+            stack.enter_context(mock.patch.object(*place(name), new))
         yield
 
 
 @contextlib.contextmanager
 def made(name: str) -> Iterator[Mistake]:
     """The document's module with this mistake in it."""
-    found = CATALOGUE.get(name) or SLIPS[name]
-    with put(found.puts):
-        yield found
+    mistake = CATALOGUE.get(name) or SLIPS[name]
+    with put(mistake.puts):
+        yield mistake
 
 
 def settings_with(name: str) -> Config:
@@ -134,8 +134,8 @@ def translate(
     looked at. By the document's naive loop, or another one."""
     src = tat.pad_rows([pair.src for pair in pairs])
     src_mask = tat.source_mask(src) if mask else None
-    found = (decode or tat.greedy_decode_naive)(model, src, src_mask, longest + 1, start)
-    return [until_end(row) for row in found[:, 1:].tolist()]
+    ids = (decode or tat.greedy_decode_naive)(model, src, src_mask, longest + 1, start)
+    return [until_end(row) for row in ids[:, 1:].tolist()]
 
 
 def until_end(row: list[int]) -> list[int]:

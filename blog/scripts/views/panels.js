@@ -810,6 +810,10 @@ export function follow(engine, sentence) {
   followed = { engine, sentence };
   for (const { again } of shown) again();
 }
+/** Another view of the sentence that is followed: `again` is called when it changes. */
+export const alsoFollow = (again) => shown.push({ again, draw: again });
+/** What the model computes of it, as `look` tells it; null before there is one. */
+export const facts = async () => followed && look(followed);
 export const drawn = () => Promise.all(shown.map(({ draw }) => draw()));
 globalThis.addEventListener?.("beforeprint", drawn); // on paper, all of them
 
