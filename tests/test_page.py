@@ -665,7 +665,15 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
 def test_small_figures_are_touched_with_the_keyboard(shared_page):
     """They compute rightly: two positions' dot product, the running sum, the keys computed."""
     tab = shared_page(390)
-    scaling, clocks, heads, smoothing, cache = (tab.locator(".toy").nth(i) for i in range(5))
+    captions = (
+        "Eight random keys",
+        "a clock's hand",
+        "cut into heads",
+        "never right",
+        "in the cache",
+    )
+    toys = (tab.locator(".toy", has=tab.locator("figcaption", has_text=text)) for text in captions)
+    scaling, clocks, heads, smoothing, cache = toys
     places = clocks.locator("input")
     for place in (0, 1):
         for _ in range(7):

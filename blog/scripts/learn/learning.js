@@ -117,6 +117,5 @@ export function wrong_pairs(model, pairs) {
 }
 
 /** The share of the pairs that greedy decoding gets right.
- *  @param {Model} model
- *  @param {Pair[]} pairs */
+ *  @param {Model} model @param {Pair[]} pairs */
 export const exact = (model, pairs) => 1 - wrong_pairs(model, pairs).length / pairs.length;

@@ -33,8 +33,7 @@ import { ways_with } from "./mistakes.js";
 /** `weights` receives the attention of the decoder's last layer to the source, or, if `first` is
  *  true, that of the encoder's first layer; `inputs` receives what the encoder's attentions read.
  *  @typedef {{ weights?: Numbers[], inputs?: Tensor[], writing?: boolean, first?: boolean }}
- *  Options
- */
+ *    Options */
 
 export const SPECIALS = { PAD: 0, BOS: 1, EOS: 2 };
 const TABLE = "src_embed.embeddings.table";
@@ -56,9 +55,8 @@ export const STACKS = [
 ];
 
 /** Fresh parameters, with the document's names. One matrix embeds and scores.
- *  @param {Required<Pick<Sizes, "vocab" | "N" | "d_model" | "d_ff" | "seed" | "norm" | "Real">>}
- *  sizes
- */
+ *  @param {Required<Pick<Sizes,
+ *    "vocab" | "N" | "d_model" | "d_ff" | "seed" | "norm" | "Real">>} sizes */
 function draw_parameters({ vocab, N, d_model, d_ff, seed, norm, Real }) {
   const random = generator(seed);
   /** @type {Record<string, Tensor>} */
@@ -169,9 +167,7 @@ class Pass {
     return autograd.layer_norm(this.tape, x, this.weight(name), this.bias(name), lines);
   }
 
-  /** @param {Stack} stack
-   *  @param {string} name
-   *  @param {Tensor} x
+  /** @param {Stack} stack @param {string} name @param {Tensor} x
    *  @param {(y: Tensor) => Tensor} f */
   sublayer(stack, name, x, f) {
     /** @param {Tensor} y */

@@ -5,8 +5,7 @@ import { generator, greedy_decode, make_model, SPECIALS } from "./small_model.js
 
 /** @import { Pair } from "./small_model.js" */
 /** @typedef {Pair & { source: string, target: string }} TextPair */
-/** `of` makes a pair of what a reader writes, if it can be learned; `held_out` is never learned
- *  from.
+/** `of` makes a pair of what a reader writes, if it can be learned; from `held_out` it never is.
  *  @typedef {{ letters: string[], of: (text: string) => TextPair | null, held_out: TextPair[],
  *    batch: (pairs: number) => TextPair[] }} Task */
 /** What a task is made from: the letters, and how it draws.
@@ -125,7 +124,8 @@ export const PEAK = usual_rate(WARMUP);
 
 /** The rate of a step: Equation (3) times `rate`, and in the second half down to zero; without
  *  warmup, at the peak from the start.
- *  @param {number} step @param {number} total @param {Pick<Settings, "warmup" | "rate">} settings */
+ *  @param {number} step @param {number} total
+ *  @param {Pick<Settings, "warmup" | "rate">} settings */
 const rate_of = (step, total, { warmup, rate }) =>
   rate * usual_rate(warmup ? step : Math.max(step, WARMUP)) * Math.min(1, 2 * (1 - step / total));
 

@@ -20,8 +20,7 @@ import { bars, code, el, look, numbers, row, size } from "./panels.js";
 /** The same, and whom we follow.
  *  @typedef {Awaited<ReturnType<typeof follow>>} Facts */
 /** A stop: the part of the figure, a title, the section that explains it, what is asked (a
- *  question,
- *  its answers, the right one), and what is told.
+ *  question, its answers, the right one), and what is told.
  *  @typedef {{ part: string, title: string, section: string,
  *    ask: (facts: Facts) => [string, string[], string],
  *    tell: (facts: Facts) => (string | Element)[] }} Stop */
