@@ -81,7 +81,7 @@ function startReach() {
 function reach(within) {
   // in what is folded, once it is opened: to measure there, the browser would lay it out each time
   const boxes = all(
-    ".katex-display, .picture, .table, .toy > div:not(.learn-row), main pre",
+    ".katex-display, .picture, .table, .toy > div:not(.learn-row), .jp-OutputArea-output, main pre",
     within,
   ).filter((box) => !box.closest("details:not([open])"));
   const wide = boxes.map((box) => box.scrollWidth > box.clientWidth);
