@@ -134,8 +134,8 @@ def fast_beam(
     with tat.evaluating(model), tat.recording(model) if aligned else nullcontext() as weights:
         decoder = StepwiseDecoder(model, src, src_mask, beam)
         # Before each step, search and decoder have the same rows in the same order: `beam` for each
-        # source that is still searched. `extend` says which row each place goes on from, `drop` which
-        # sources go on; `select` then gives the decoder these rows and sources.
+        # source that is still searched. `extend` says from which row each place goes on, and `drop`
+        # with which sources; `select` then gives the decoder these rows and sources.
         for _ in range(1, max_len):
             logits = decoder.step(search.ids[..., -1].flatten())
             nowhere = torch.zeros_like(logits[:, 0])
