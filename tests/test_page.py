@@ -841,7 +841,7 @@ def test_every_citation_has_a_reference_and_every_reference_is_cited(tree_of):
 
 def printed(page: Path | str, out: Path) -> subprocess.CompletedProcess[str]:
     """What printing a page gives."""
-    command = [sys.executable, ROOT / "blog" / "pdf.py", page, out]
+    command = [sys.executable, "-m", "blog", "pdf", page, out]
     return subprocess.run(command, capture_output=True, text=True)
 
 

@@ -133,6 +133,9 @@ def fast_beam(
     search = Beam(limit, beam, alpha, n_best)
     with tat.evaluating(model), tat.recording(model) if aligned else nullcontext() as weights:
         decoder = StepwiseDecoder(model, src, src_mask, beam)
+        # Before each step, search and decoder have the same rows in the same order: `beam` for each
+        # source that is still searched. `extend` says from which row each place goes on, and `drop`
+        # with which sources; `select` then gives the decoder these rows and sources.
         for _ in range(1, max_len):
             logits = decoder.step(search.ids[..., -1].flatten())
             nowhere = torch.zeros_like(logits[:, 0])
