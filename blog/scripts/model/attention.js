@@ -4,8 +4,18 @@ import { dot, linear, softmax } from "./tensors.js";
 
 // One head: one query over the keys that it may see, all given by where their part begins.
 // Equation (1). `hidden` has the places of keys that are not to be seen.
-export function attention(query, keys, values, keyStart, keyWidth, valueStart, valueWidth, hidden) {
-  const score = (key) => dot(query, keyStart, key, keyStart, keyWidth) / Math.sqrt(keyWidth);
+export function attention(
+  query,
+  keys,
+  values,
+  keyStart,
+  keyWidth,
+  valueStart,
+  valueWidth,
+  hidden,
+  divisor = Math.sqrt(keyWidth),
+) {
+  const score = (key) => dot(query, keyStart, key, keyStart, keyWidth) / divisor;
   const scores = keys.map((key, s) => (hidden?.has(s) ? -Infinity : score(key)));
   const weights = softmax(scores),
     output = new Float32Array(valueWidth);
@@ -19,9 +29,9 @@ export class MultiHeadedAttention {
   constructor(weights, name, h, rotary = false) {
     for (const W of ["W_q", "W_k", "W_v", "W_o"])
       this[W] = { weight: weights(`${name}.${W}.weight`) };
-    // `off` has the heads that are set to zero, counted from 0; `own(head)` may give a function
-    // for Equation (1)
-    Object.assign(this, { h, rotary, off: new Set(), own: null });
+    // `off` has the heads that are set to zero, counted from 0; `scaling` says whether scores are
+    // divided by √d_k; `own(head)` may give a function for Equation (1)
+    Object.assign(this, { h, rotary, off: new Set(), scaling: true, own: null });
   }
 
   // Queries or keys, of which all have the place `at` or else each its own: turned by their
@@ -47,6 +57,11 @@ export class MultiHeadedAttention {
     return { keys: this.turned(linear(memory, this.W_k), at), values: linear(memory, this.W_v) };
   }
 
+  // What scores are divided by.
+  get divisor() {
+    return this.scaling ? Math.sqrt(this.W_k.weight.shape[0] / this.h) : 1;
+  }
+
   // Position t of x sees the keys and values visible[t]. weights[t][head] are its weights.
   attend(x, visible, at) {
     const [keyWidth, valueWidth] = [this.W_k, this.W_v].map(
@@ -68,6 +83,7 @@ export class MultiHeadedAttention {
               b,
               valueWidth,
               hidden,
+              this.divisor,
             );
             if (!this.off.has(head)) together.set(found.output, b);
             return found.weights;

@@ -157,13 +157,11 @@ export function startText() {
           const known = await liveContent();
           const figure = document.createElement("div");
           target.append(figure);
-          const changed = ({ sentence }) =>
+          const changed = ({ sentence, switches }) =>
             // not what it starts with
-            figure.explored && yourSentence.follow(sentence, figure.explored);
-          figure.explored = exploreAttention(figure, known, {
-            open: target.dataset.number !== "1",
-            changed,
-          });
+            figure.explored && yourSentence.follow(sentence, { switches, from: figure.explored });
+          const first = target.dataset.number === "1";
+          figure.explored = exploreAttention(figure, known, { first, open: !first, changed });
           yourSentence.join(figure.explored);
           target.classList.add("ready"); // hides the picture
         });

@@ -4,6 +4,7 @@
 
 import { largest, softmax } from "../model/tensors.js";
 import * as Trust from "./trust.js";
+import { gloss, interlinear } from "../page/gloss.js";
 import { isolated, say, told } from "../page/language.js";
 
 // --- how it is shown ---
@@ -174,10 +175,16 @@ function causes(f, layer, head, q, k) {
     row(el("span", {}, ...told("key {K}", { K: symbol("K") })), numbers(key, scale)),
     row(say("{count} products", { count: width }), numbers(products)),
     row(say("their sum"), code(sum.toFixed(2))),
-    row(
-      say("divided by √{width}", { width }),
-      code(`${sum.toFixed(2)} / ${Math.sqrt(width).toFixed(2)} = ${scores[head][q][k].toFixed(2)}`),
-    ),
+    ...(f.switches?.scaling === false
+      ? []
+      : [
+          row(
+            say("divided by √{width}", { width }),
+            code(
+              `${sum.toFixed(2)} / ${Math.sqrt(width).toFixed(2)} = ${scores[head][q][k].toFixed(2)}`,
+            ),
+          ),
+        ]),
     row(
       say("softmax of the row"),
       code(
@@ -412,9 +419,9 @@ const PANELS = {
       heat(
         f.written,
         f.written,
-        (q, k) => f.steps[q].decoder[layer][0][head][k] ?? 0,
+        (q, k) => lookBack(f, layer, head, q)[k] ?? 0,
         say("Attention weights of the decoder"),
-        { weight: (q, k) => (k > q ? null : f.steps[q].decoder[layer][0][head][k]) },
+        { weight: (q, k) => lookBack(f, layer, head, q)[k] ?? null },
       ),
       ...cutting(f.written),
       say("Hatched: later tokens, which the mask hides."),
@@ -647,19 +654,20 @@ const shown = [];
 let followed = null;
 
 export async function look(of) {
-  const { engine, sentence } = of,
+  const { engine, sentence, switches } = of,
     { tokenizer } = engine,
     name = (ids) => ids.map((id) => isolated(tokenizer.spell(tokenizer.pieces[id])));
-  const f = await (of.facts ??= engine.ask("facts", { sentence }));
+  const f = await (of.facts ??= engine.ask("facts", { sentence, switches }));
   return {
     ...f,
     config: engine.config,
+    switches,
     pieces: tokenizer.pieces,
     name,
     source: name(f.src),
     written: name(f.ids.slice(0, -1)),
     predicted: name(f.ids.slice(1)),
-    ask: (what, asked) => engine.ask(what, { sentence, ...asked }),
+    ask: (what, asked) => engine.ask(what, { sentence, switches, ...asked }),
   };
 }
 
@@ -681,6 +689,10 @@ function choices(what, f) {
     ],
   }[what];
 }
+
+// The decoder's weights for itself at a step; without the mask, after all steps.
+const lookBack = (f, layer, head, q) =>
+  f.steps.at(-1).whole?.[layer][q][head] ?? f.steps[q].decoder[layer][0][head];
 
 // Panels of one place have one layer and one head; `first` has what the text beside the panel
 // speaks of.
@@ -775,9 +787,17 @@ export function add(host, name, first = {}) {
     });
     if (mine !== turn) return; // something else has been asked for meanwhile
     const about = name === "removed" && chosen.whose !== "own" ? BREAKS : f.sentence;
-    whose.textContent = say("of “{sentence}”", {
-      sentence: about.length > 90 ? `${about.slice(0, 88)}…` : about,
-    });
+    whose.replaceChildren(
+      ...told("of “{sentence}”", {
+        sentence: el(
+          "span",
+          {},
+          ...interlinear(
+            about.length > 90 && !gloss(about).length ? `${about.slice(0, 88)}…` : about,
+          ),
+        ),
+      }),
+    );
     body.replaceChildren(
       ...parts.map((part) => (typeof part === "string" ? el("p", {}, part) : part)),
     );
@@ -805,9 +825,9 @@ export function add(host, name, first = {}) {
   });
 }
 
-export function follow(engine, sentence) {
+export function follow(engine, sentence, switches) {
   if (!sentence.trim()) return;
-  followed = { engine, sentence };
+  followed = { engine, sentence, switches };
   for (const { again } of shown) again();
 }
 export const drawn = () => Promise.all(shown.map(({ draw }) => draw()));

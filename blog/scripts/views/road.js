@@ -79,11 +79,8 @@ export function startRoad() {
       over = next === stops.length;
     begin.textContent =
       next === 0 || over
-        ? say("Take the road: {n} stops, {time} ▸", { n: stops.length, time: timeFrom(0) })
-        : say("Go on with the road: {title}, {time} left ▸", {
-            title: label(stops[next]),
-            time: timeFrom(next),
-          });
+        ? say("Start, {time} ▸", { time: timeFrom(0) })
+        : say("Go on: {title}, {time} left ▸", { title: label(stops[next]), time: timeFrom(next) });
     begin.href = `#${stops[over ? 0 : next][0].id}`;
     if (next === stops.length - 1) end.observe(last);
   }
@@ -96,7 +93,8 @@ export function startRoad() {
     }
     show();
   };
-  document.querySelector(".explorer")?.before(begin);
+  const walk = document.getElementById("walk"); // comes second
+  (walk ?? document.querySelector(".explorer"))?.before(begin, " ");
 
   // from the trainer or the editor
   const home = el("a", { id: "road-home", hidden: true, textContent: say("↩ back to the road") });

@@ -3,6 +3,7 @@
 
 import { largest, softmax } from "../model/tensors.js";
 import { liveContent } from "../page/engine.js";
+import { interlinear } from "../page/gloss.js";
 import * as Guesses from "../page/guesses.js";
 import { say } from "../page/language.js";
 import * as Panels from "./panels.js";
@@ -379,7 +380,7 @@ export function startWalk() {
         rest.replaceChildren(
           ...tell(facts).map((piece) => (typeof piece === "string" ? el("p", {}, piece) : piece)),
         );
-    whose.textContent = facts.sentence;
+    whose.replaceChildren(...interlinear(facts.sentence));
     text.replaceChildren(...question(stop, ask(facts), reveal), rest);
     link.href = "#" + section;
     count.textContent = say("{stop} of {all}", { stop: stop + 1, all: STOPS.length });
@@ -452,8 +453,8 @@ export function startWalk() {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step && !event.altKey && !event.ctrlKey && !event.metaKey) show(stop + step);
   });
-  const begin = say("Walk with this sentence through the model: ten stops"),
+  const begin = say("Walk through the model in ten stops"),
     start = el("button", { type: "button", id: "walk" }, begin);
   start.addEventListener("click", open);
-  place.after(start);
+  place.before(start);
 }
