@@ -6,14 +6,14 @@ NOTEBOOKS := $(TRANSLATED) lab_notebook
 LANGUAGES := $(patsubst languages/%.po,%,$(wildcard languages/*.po))
 # the English pages from the notebooks in a folder, then the pages and notebooks of every other language
 PAGES = for path in $(NOTEBOOKS); do name=$$(basename $$path); \
-	$(BIN)/python blog/page.py $(if $(1),$(1)$$name,$$path).ipynb build/$$name.html || exit 1; done; \
-	$(BIN)/python blog/listing.py build/one_screen.html || exit 1; \
+	$(BIN)/python -m blog page $(if $(1),$(1)$$name,$$path).ipynb build/$$name.html || exit 1; done; \
+	$(BIN)/python -m blog listing build/one_screen.html || exit 1; \
 	for language in $(LANGUAGES); do \
-		$(BIN)/python blog/listing.py build/$$language/one_screen.html --language $$language || exit 1; for path in $(TRANSLATED); do \
+		$(BIN)/python -m blog listing build/$$language/one_screen.html --language $$language || exit 1; for path in $(TRANSLATED); do \
 		name=$$(basename $$path); from=$(if $(1),$(1)$$name,$$path).ipynb; \
-		$(BIN)/python blog/page.py $$from build/$$language/$$name.html --language $$language && \
-		$(BIN)/python blog/editions.py apply $$language $$from build/$$language/$$name.ipynb || exit 1; done; done; \
-	$(BIN)/python blog/companion.py build/$(DOC).zip --notebooks ./$(1)
+		$(BIN)/python -m blog page $$from build/$$language/$$name.html --language $$language && \
+		$(BIN)/python -m blog edition apply $$language $$from build/$$language/$$name.ipynb || exit 1; done; done; \
+	$(BIN)/python -m blog companion build/$(DOC).zip --notebooks ./$(1)
 # make pdf LANG=zh prints the page of that language; a locale such as zh_CN.UTF-8 is none
 EDITION := $(addsuffix /,$(filter $(LANG),$(LANGUAGES)))
 VENV := .venv
@@ -49,18 +49,18 @@ setup: $(READY) $(KATEX) ## make the environment in .venv
 
 html: $(READY) $(KATEX) ## execute the document and write build/the_annotated_transformer.html, its other pages, and a .zip to take along; build/zh is Chinese
 	rm -rf runs/live-*-minutes-3-*
-	$(BIN)/python blog/notebook.py run --out build
+	$(BIN)/python -m blog notebook run --out build
 	$(call PAGES,build/)
 
 notebook: $(READY) ## execute the document and write the notebooks that are committed; a finished live run is taken as it is
-	$(BIN)/python blog/notebook.py run
+	$(BIN)/python -m blog notebook run
 
 page: $(READY) $(KATEX) ## write the pages from the committed notebooks, without executing them
 	$(call PAGES,)
 
 pdf: page ## print both documents as papers, build/the_annotated_transformer.pdf and build/since_2017.pdf, and one_screen.py on two pages; needs Chromium; LANG=zh: in Chinese
 	$(if $(filter zh/,$(EDITION)),$(BIN)/npm install --prefix blog --no-save --loglevel=error --no-audit --no-fund @fontsource/noto-sans-sc@5.3.0)
-	for name in $(DOC) since_2017 one_screen; do $(BIN)/python blog/pdf.py build/$(EDITION)$$name.html build/$(EDITION)$$name.pdf || exit 1; done
+	for name in $(DOC) since_2017 one_screen; do $(BIN)/python -m blog pdf build/$(EDITION)$$name.html build/$(EDITION)$$name.pdf || exit 1; done
 
 lab: $(READY) ## open the document in JupyterLab, which is installed into .venv first
 	$(INSTALL) --group lab
@@ -86,7 +86,7 @@ PRETTIER := node blog/node_modules/prettier/bin/prettier.cjs --log-level warn
 SCRIPTS := blog/*.js blog/scripts
 
 check: $(READY) $(KATEX) ## check the style, the types, that notebook and script are twins, and quoted numbers
-	@status=0; for check in "ruff check ." "ruff format --check ." "pyrefly check" "$(PRETTIER) --check $(SCRIPTS)" "python blog/notebook.py check" "python blog/quotes.py"; do \
+	@status=0; for check in "ruff check ." "ruff format --check ." "pyrefly check" "$(PRETTIER) --check $(SCRIPTS)" "python -m blog notebook check" "python -m blog quotes"; do \
 		echo "$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
 format: $(READY) $(KATEX) ## format the code, and put the script of the explorer's page together
@@ -96,7 +96,7 @@ format: $(READY) $(KATEX) ## format the code, and put the script of the explorer
 	$(BIN)/node blog/bundle.js explain translator/explorer_page/explain.js
 
 address: $(READY) ## write the public address, URL=https://github.com/OWNER/NAME, into notebooks, README, pyproject and CITATION
-	$(BIN)/python blog/address.py $(URL)
+	$(BIN)/python -m blog address $(URL)
 
 lock: $(READY) ## pin, with hashes, everything that the environment installs, for all systems and Pythons
 	$(INSTALL) uv

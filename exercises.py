@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Exercises: change it and train
 #
-# > This is the last of four rungs of practice with [The Annotated Transformer](the_annotated_transformer.ipynb):
-# > *predict*, *write it*, *diagnose*, *change it and train*. Each exercise changes something, and most of them train a
+# > This is the last of five rungs of practice with [The Annotated Transformer](the_annotated_transformer.ipynb):
+# > *predict*, *write it*, *diagnose*, *let it learn*, *change it and train*. Each changes something, and most of them train a
 # > model: do them in the notebook. Run the cells from the top, fill in a place, and run its cell again: a check tries
 # > your code out, and says what's wrong. Hints and answers are folded. The stars say how hard an exercise is, and the
 # > minutes how long it may take someone who has read that section.
@@ -47,7 +47,6 @@ import functools
 import itertools
 import math
 import random
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -133,9 +132,10 @@ def checks(function: Callable[[Any], None]) -> Callable[[Any], bool]:
                 print(f"{number}: nothing is there yet.")
         except NotYet as lack:
             print(f"{number}: not yet. {lack}")
-        except Exception:  # the cells below run all the same
-            print(f"{number}: not yet. It can't be tried out:")
-            traceback.print_exc(file=sys.stdout)
+        except Exception as error:  # the cells below run all the same
+            line = traceback.extract_tb(error.__traceback__)[-1].line
+            message = f"{type(error).__name__}: {error}"
+            print(f"{number}: not yet. It can't be tried out: {message}, at `{line}`.")
         else:
             print(f"{number}: right.")
             return True

@@ -41,7 +41,7 @@
 # > post-norm with Adam, factor 2.5, warmup 2,000.
 # >
 # > **Numbers in the text.** In `lab_notebook.py`, a number that comes from rows is followed by the name of its
-# > computation in `blog/quotes.py`. `python blog/quotes.py` says which numbers no longer agree with their rows.
+# > computation in `blog/quotes.py`. `python -m blog quotes` says which numbers no longer agree with their rows.
 
 # %% tags=["active-ipynb"]
 # # @title Setup: find what belongs to this notebook, install what Colab lacks, and make charts work offline in Jupyter
@@ -1089,7 +1089,7 @@ def example_plan() -> Any:
 # %% [markdown]
 # ## What shows a mistake
 #
-# > Each mistake of the catalogue `practice/mistakes.py` was made in the model of the German numbers, trained for
+# > Each mistake of the catalogue `practice/mistakes/` was made in the model of the German numbers, trained for
 # > 1,500 updates and examined (`python -m benchmarks clinic`). *Loss* is that of the last hundred updates as the
 # > reader's own code reports it, *forced* the share of held-out tokens that are right with the reference before them,
 # > *written* the share of held-out numbers that come out right. *Seen* lists where a row looks ill: in the loss of
@@ -1193,7 +1193,7 @@ def example_clinic_blind() -> Any:
 # > | the program clips gradients at norm 1 | a safeguard; the paper has none | not measured with three seeds |
 # > | the program's `tiny` and `small` keep a moving average of the weights instead of averaging checkpoints | a model at any time | not measured with three seeds |
 # > | `warmup`, `bpe` and `tokens_per_batch` differ from the paper's in `LIVE`, `tiny` and `small`, `factor` in `LIVE` and `tiny` | chosen by trial, for narrow models and 29,000 pairs | not measured one by one |
-# > | no dropout in `LIVE`, 0.1 and 0.3 in `tiny` and `small` (rows of long runs: 0.25) | little data, long runs | harmful in short runs |
+# > | no dropout in `LIVE`, one that grows in `tiny`, 0.3 in `small` (rows of long runs: 0.25) | little data, long runs | harmful in short runs |
 # > | rotary positions in `tiny`, whose rate falls to zero where a run ends (not yet in rows up to commit bf2ee6d) | learns more in minutes | [rotary](#The-paper's-Table-3-in-miniature); the fall isn't measured with three seeds |
 # > | `translate` and `evaluate` search with beam 5 and length penalty 1.8, the paper with 4 and 0.6 | chosen on the validation set | [Part 4](the_annotated_transformer.ipynb#Beam-search-(Section-6.1)) |
 # > | the program's [fast forms](#Where-the-speed-comes-from) | speed | the same numbers; for dropout the same distribution, its rate rounded to 1/65536 |

@@ -37,16 +37,15 @@
 # >
 # > <details><summary>How this text is laid out, and what you need</summary>
 # >
-# > Some paragraphs say what the paper says, in our own words, with its section and equation numbers. The others are
-# > our commentary; in the notebook they have a bar on their left, on the web page it's the paper's that have one.
-# > Code is folded if it only draws, prints, checks, or puts together what you already know; so is everything that you
-# > can skip on a first reading. A *side room* is a section that isn't on the road. Where it says *Predict*, stop and
-# > make up your mind before you open the answer: a wrong guess teaches most. The output that follows stays hidden
-# > until you've chosen (in Jupyter, until you click on the three dots). In what is live on the page, `·` is put before a
-# > piece that continues a word. Where it says *Try it*, there's a line to run.
-# > A function marked `@example` runs straight away in the notebook; if you import the script as a module, it's only
-# > defined. What would take too long to compute here comes from saved measurements: rows in `benchmarks/results/`,
-# > each with the commit that produced it.
+# > Some paragraphs say what the paper says, in our own words, with its section and equation numbers. The others are our
+# > commentary; in the notebook they have a bar on their left, on the web page it's the paper's that have one. Code is
+# > folded if it only draws, prints, checks, or puts together what you already know; so is everything that you can skip
+# > on a first reading. A *side room* is a section that isn't on the road. Where it says *Predict*, stop and make up
+# > your mind before you open the answer: a wrong guess teaches most. The output that follows stays hidden until you've
+# > chosen (in Jupyter, until you click on the three dots). In what is live on the page, `·` is put before a piece that
+# > continues a word. Where it says *Try it*, there's a line to run. A function marked `@example` runs straight away in
+# > the notebook; if you import the script as a module, it's only defined. What would take too long to compute here
+# > comes from saved measurements: rows in `benchmarks/results/`, each with the commit that produced it.
 # >
 # > You need Python and some linear algebra, and it helps if you've trained a neural network before. All the code runs
 # > on a laptop without a GPU. This is the third edition; the first two, from 2018 (Alexander Rush) and 2022 (Austin
@@ -408,18 +407,17 @@ def saved_rows(name: str) -> list[dict]:
 # End-to-end memory networks used attention recurrently, in place of recurrence along the sequence, and did well on
 # simple-language question answering and language modelling. As far as the authors know, the Transformer is the first
 # model for mapping sequences to sequences that relates positions by self-attention alone, without recurrence along the
-# sequence and without convolution. As little as twelve hours of training on eight P100 GPUs
-# brought it to a new state of the art in translation. The authors' code is part of
-# [tensor2tensor](https://github.com/tensorflow/tensor2tensor).
+# sequence and without convolution. As little as twelve hours of training on eight P100 GPUs brought it to a new state
+# of the art in translation. The authors' code is part of [tensor2tensor](https://github.com/tensorflow/tensor2tensor).
 #
 # </details>
 #
 # ## The plan (Section 3)
 #
 # Most competitive models of the time had two halves. An *encoder* turns the *source*, here the sentence to translate,
-# into vectors. Given these, a *decoder* generates the *target*, its translation, one *token* (a word or part of one)
-# at a time; to produce the next token, it reads the ones it has produced so far (it's *autoregressive*). The
-# Transformer keeps this plan. Both halves are built from attention and small networks.
+# into vectors. Given these, a *decoder* generates the *target*, its translation, one *token* (a word or part of one) at
+# a time; to produce the next token, it reads the ones it has produced so far (it's *autoregressive*). The Transformer
+# keeps this plan. Both halves are built from attention and small networks.
 #
 # ![The Transformer: on the left the encoder stack, on the right the decoder stack with masked self-attention and attention to the encoder's output](images/architecture.svg)
 #
@@ -514,13 +512,13 @@ def example_ids() -> Any:
 # ### Embeddings
 #
 # Learned *embeddings* turn tokens into vectors of width $d_{\text{model}}$: a table has one row for each token of the
-# vocabulary, and to embed a token is to look up its row. The rows are multiplied by $\sqrt{d_{\text{model}}}$. The
-# same matrix is used for the source, for the target and, at the end, for choosing the next token (after Press and Wolf,
+# vocabulary, and to embed a token is to look up its row. The rows are multiplied by $\sqrt{d_{\text{model}}}$. The same
+# matrix is used for the source, for the target and, at the end, for choosing the next token (after Press and Wolf,
 # 2016).
 #
 # > So the id 7 stands for row 7, 128 numbers. What counts is which way a row points: words that are used in similar
-# > ways point in similar directions. Here are a few tokens, each with the tokens whose rows are nearest in direction, and
-# > the cosine of the angle between them.
+# > ways point in similar directions. Here are a few tokens, each with the tokens whose rows are nearest in direction,
+# > and the cosine of the angle between them.
 
 
 # %%
@@ -589,8 +587,7 @@ def example_neighbours() -> Any:
 # > robs it. Attention changes that. Think of a search in a library. The *query* is what you ask for. A *key* is what is
 # > written on a book's spine, and the *value* is what is inside. You don't get one book: you get a blend of all of
 # > them, in which a book counts for more the better its spine fits your question. In our sentence, the query of `auf`
-# > ("on") may ask: on what? The key of `Bank` ("bench") fits, so what `auf` receives is to a large part the value of
-# > `Bank`.
+# > ("on") may ask: on what? The key of `Bank` ("bench") fits best, so its value counts most.
 #
 # An attention function takes a query and a set of pairs of keys and values, all of them vectors. Its output is a
 # weighted sum of the values. The weight of each value says how well its key fits the query.
@@ -601,12 +598,12 @@ def example_neighbours() -> Any:
 # > $W^K$ or $W^V$. All words share these three matrices. So training decides what words ask for, how they're found,
 # > and what they pass on.
 # >
-# > How can a matrix make a question out of a word? Take vectors with just two numbers. The first says "names a
-# > thing"; the second is 1 for a word that says *where*, and −1 for one that says *what happens*. So `Bank` is (1,
-# > 0), `auf` is (0, 1) and `sitzen` is (0, −1). Now let $W^Q = \begin{pmatrix} 0 & 0 \\ 4 & 0 \end{pmatrix}$. Our
-# > vectors are rows, so the matrix is on the right, and $(0, 1)\,W^Q$ is its second row: the query of `auf` is (4,
-# > 0). It points towards the words that name things: "I say where; which thing is it about?" Let $W^K$ leave vectors as
-# > they are, and let $W^V$ multiply them by 10.
+# > How can a matrix make a question out of a word? Take vectors with just two numbers. The first says "names a thing";
+# > the second is 1 for a word that says *where*, and −1 for one that says *what happens*. So `Bank` is (1, 0), `auf` is
+# > (0, 1) and `sitzen` is (0, −1). Now let $W^Q = \begin{pmatrix} 0 & 0 \\ 4 & 0 \end{pmatrix}$. Our vectors are rows,
+# > so the matrix is on the right, and $(0, 1)\,W^Q$ is its second row: the query of `auf` is (4, 0). It points towards
+# > the words that name things: "I say where; which thing is it about?" Let $W^K$ leave vectors as they are, and let
+# > $W^V$ multiply them by 10.
 #
 # ### Scaled dot-product attention (Section 3.2.1)
 #
@@ -616,12 +613,12 @@ def example_neighbours() -> Any:
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right)V \tag{1}$$
 #
-# > The softmax of scores $s$ is $\mathrm{softmax}(s)_j = e^{s_j} / \sum_i e^{s_i}$: all weights are positive and add
-# > up to 1, and a score that is 3 higher gets twenty times the weight. In our example, the query of `auf` has the
-# > scores $4/\sqrt 2 \approx 2.83$ with `Bank`, 0 with itself and 0 with `sitzen`. As $e^{2.83} \approx 17$, the
-# > weights are 17/19, 1/19 and 1/19, and the values (10, 0), (0, 10) and (0, −10) blend to (8.9, 0): `auf` now
-# > carries a thing. (In comments, `T` is the number of queries and `S` that of keys. `mask` comes [later](#Masks),
-# > `dropout` in a side room.)
+# > The softmax of scores $s$ is $\mathrm{softmax}(s)_j = e^{s_j} / \sum_i e^{s_i}$: all weights are positive and add up
+# > to 1, and a score that is 3 higher gets twenty times the weight. In our example, the query of `auf` has the scores
+# > $4/\sqrt 2 \approx 2.83$ with `Bank`, 0 with itself and 0 with `sitzen`. As $e^{2.83} \approx 17$, the weights are
+# > 17/19, 1/19 and 1/19, and the values (10, 0), (0, 10) and (0, −10) blend to (8.9, 0): `auf` now carries a thing. (In
+# > comments, `T` is the number of queries and `S` that of keys. `mask` comes [later](#Masks), `dropout` in a side
+# > room.)
 
 
 # %%
@@ -670,8 +667,8 @@ def example_attention() -> None:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **3.** `Bank` gets 49%, and no other token more than about a tenth. In the case on paper it got nearly all, but there
-# > it had two rivals, not fourteen. And 7% for each would mean that training had learned nothing.
+# > **3.** `Bank` gets 49%, and no other token more than about a tenth. In the case on paper it got nearly all, but
+# > there it had two rivals, not fourteen. And 7% for each would mean that training had learned nothing.
 # >
 # > </details>
 
@@ -709,8 +706,9 @@ def example_by_hand() -> None:
 
 
 # %% [markdown]
-# > That's attention: dot products, a softmax, an average. Now the whole sentence: 15 queries and 15 keys, so 225 scores.
-# > (A sentence twice as long has four times as many.) Each row is a token that asks, and its weights add up to 1.
+# > That's attention: dot products, a softmax, an average. Now the whole sentence: 15 queries and 15 keys, so 225
+# > scores. (A sentence twice as long has four times as many.) Each row is a token that asks, and its weights add up to
+# > 1.
 
 
 # %%
@@ -727,16 +725,16 @@ def example_first_map() -> Chart:
 # %% [markdown]
 # > **Why three matrices?** $W^V$ separates what a word is *found by* from what it *passes on*. A noun may be found
 # > because it's the subject of the sentence, and then pass on whether it is singular or plural, which the verb needs.
-# > And with one matrix for queries and keys, scores would be symmetric: if `auf` looked at `Bank`, `Bank` would have
-# > to score `auf` just as high. Most words would fit themselves best.
+# > And with one matrix for queries and keys, scores would be symmetric: if `auf` looked at `Bank`, `Bank` would have to
+# > score `auf` just as high. Most words would fit themselves best.
 # >
 # > **Why a softmax?** The weights must add up to 1, so that the output stays the size of a value whatever the number of
 # > words. And it has a slope everywhere. (Picking the largest score has none, so training couldn't improve the choice.)
 # >
 # > **Why divide by $\sqrt{d_k}$?** Let the entries of $q$ and $k$ be independent with mean 0 and variance 1. Then $q
 # > \cdot k = \sum_i q_i k_i$ has mean 0 and variance $d_k$; the division brings it back to 1. Without it, one key takes
-# > nearly all the weight, and a softmax that is sure has hardly any slope. In the map above, the largest weight of a row
-# > is 0.21 on average; without the division, it would be 0.71.
+# > nearly all the weight, and a softmax that is sure has hardly any slope. In the map above, the largest weight of a
+# > row is 0.21 on average; without the division, it would be 0.71.
 #
 # <details><summary>Additive attention, and what happens to the gradient</summary>
 #
@@ -891,8 +889,8 @@ def example_second_map() -> Chart:
 
 
 # %% [markdown]
-# > Not every article finds its noun here: `eine` gives a third of its weight to the full stop, and only 8% to `Zeitung`.
-# > A head of the [next layer](#The-encoder-(Section-3.1)) does better.
+# > Not every article finds its noun here: `eine` gives a third of its weight to the full stop, and only 8% to
+# > `Zeitung`. A head of the [next layer](#The-encoder-(Section-3.1)) does better.
 # >
 # > <details><summary>Why sine and cosine, why 10000, and why add them? Learned positions</summary>
 # >
@@ -1115,8 +1113,8 @@ def example_four_heads() -> Chart:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128.
-# > The number of heads only says into how many pieces their outputs are cut. (There would be twice as many maps.)
+# > **2.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128. The
+# > number of heads only says into how many pieces their outputs are cut. (There would be twice as many maps.)
 # >
 # > </details>
 # >
@@ -1136,26 +1134,26 @@ def example_four_heads() -> Chart:
 # two attentions and a feed-forward network. Around each sublayer there's a **residual connection** (He et al., 2016),
 # which adds the sublayer's input to its output, and **layer normalisation** (Ba et al., 2016).
 #
-# > **Why add?** Imagine that each position has a wire running from its embedding to the top of the stack. It carries
-# > a vector of width `d_model`, often called the *residual stream*. Each sublayer reads the stream, computes
-# > something, and adds it. So `auf` doesn't turn into the value of `Bank`: it stays `auf`, and now it also knows its
-# > noun. Whatever an early layer writes is there for later layers to read, and in training the gradient has only a
-# > short way from the loss back to each layer. Without the sum, each sublayer would have to copy word and position
-# > along, and deep stacks would hardly learn.
+# > **Why add?** Imagine that each position has a wire running from its embedding to the top of the stack. It carries a
+# > vector of width `d_model`, often called the *residual stream*. Each sublayer reads the stream, computes something,
+# > and adds it. So `auf` doesn't turn into the value of `Bank`: it stays `auf`, and now it also knows its noun.
+# > Whatever an early layer writes is there for later layers to read, and in training the gradient has only a short way
+# > from the loss back to each layer. Without the sum, each sublayer would have to copy word and position along, and
+# > deep stacks would hardly learn.
 #
 # ![The residual stream of one position, to which attention and network add; on the left post-norm, with a norm on the line after each addition, on the right pre-norm, with a norm at the entrance of each sublayer](images/residual_stream.svg)
 #
-# > **Why normalise?** Each sublayer adds to the stream, so its vectors can grow to any size. But a sublayer works
-# > well only for the sizes that it was trained on: with vectors ten times as long, dot products become a hundred times
-# > as large. Layer normalisation shifts and scales the $d$ entries of each vector to mean 0 and variance 1, and then
+# > **Why normalise?** Each sublayer adds to the stream, so its vectors can grow to any size. But a sublayer works well
+# > only for the sizes that it was trained on: with vectors ten times as long, dot products become a hundred times as
+# > large. Layer normalisation shifts and scales the $d$ entries of each vector to mean 0 and variance 1, and then
 # > applies a learned gain $\gamma$ and bias $\beta$ to each entry:
 # >
 # > $$\mathrm{LayerNorm}(x) = \gamma \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta$$
 # > $$\mu = \frac{1}{d}\sum_i x_i, \qquad \sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
 # >
 # > A sublayer reads the normalised vector; what it computes is added to the stream itself, as on the right of the
-# > picture. (The left is the order in the paper, rare in new models. A [side
-# > room](#The-paper's-order,-and-dropout) compares the two.)
+# > picture. (The left is the order in the paper, rare in new models. A [side room](#The-paper's-order,-and-dropout)
+# > compares the two.)
 
 
 # %%
@@ -1256,8 +1254,8 @@ def example_residual() -> None:
 # > Attention moves information between positions, but all that it does is take averages. The feed-forward network is
 # > where each position *computes* with what it has gathered. You can read it as a list of $d_{\text{ff}}$ rules, often
 # > called *neurons*. A column of $W_1$ (PyTorch keeps it as a row) is the condition of a rule: its dot product with the
-# > vector says how well it's met, and the ReLU cuts off anything below zero. The matching row of $W_2$ is the conclusion:
-# > the vector that is added to the stream, in proportion to how well the condition is met.
+# > vector says how well it's met, and the ReLU cuts off anything below zero. The matching row of $W_2$ is the
+# > conclusion: the vector that is added to the stream, in proportion to how well the condition is met.
 # >
 # > **Predict.** Leave out the ReLU, and train. What can the two matrices compute then?
 # >
@@ -1433,17 +1431,18 @@ def example_streams() -> Any:
 
 
 # %% [markdown]
-# > Inside the stack, nothing normalises the stream itself, so it grows from layer to layer, sixfold in all. That is
-# > why the stack ends with one more norm. Each layer turns the vectors a little further, but even at the top a word
-# > still points roughly the way it did at the start. What comes out at the top is called the *memory*: one vector for
-# > each German token, a vector that knows its surroundings. It's all that the decoder will ever see of the German.
+# > Inside the stack, nothing normalises the stream itself, so it grows from layer to layer, sixfold in all. That is why
+# > the stack ends with one more norm. Each layer turns the vectors a little further, but even at the top a word still
+# > points roughly the way it did at the start. What comes out at the top is called the *memory*: one vector for each
+# > German token, a vector that knows its surroundings. It's all that the decoder will ever see of the German.
 #
 # ## The decoder writes (Sections 3.1 and 3.2.3)
 #
 # ![Where we are: the decoder](images/here/decoder.svg)
 #
-# > The decoder reads `<s>`, the mark for the beginning, and predicts the first word. It then reads that word as well and
-# > predicts the next one, and so on until it predicts `</s>`. Suppose that it has already written *Two women are sitting on a bench while a man*. What comes next?
+# > The decoder reads `<s>`, the mark for the beginning, and predicts the first word. It then reads that word as well
+# > and predicts the next one, and so on until it predicts `</s>`. Suppose that it has already written *Two women are
+# > sitting on a bench while a man*. What comes next?
 #
 # **The decoder** is also a stack of $N = 6$ layers. Each has a third sublayer between the other two, which attends to
 # the encoder's output.
@@ -1512,12 +1511,12 @@ def example_masks() -> Chart:
 # >
 # > With $-\infty$, every score in the row is $-\infty$, the softmax divides 0 by 0, and the result is NaN, which the
 # > next layer spreads over the whole sentence. That's ugly, but at least you notice. The earlier editions used −10⁹,
-# > which is a number that float16 can't hold. With it, all the scores of the row are equal, so the softmax gives
-# > every key the same weight, *including the masked ones*, and nobody notices. The rule is therefore: every query
-# > must have at least one key. It always does here: the first token of a sentence is never padding, and none of our
-# > masks hides it from any query, not even from a padded one. That's harmless: nothing attends to a padded position,
-# > since its column is masked, and its prediction doesn't enter the loss. So a translation mustn't depend on the rest of its batch, and
-# > you can test that: compare a sentence alone and in a batch.
+# > which is a number that float16 can't hold. With it, all the scores of the row are equal, so the softmax gives every
+# > key the same weight, *including the masked ones*, and nobody notices. The rule is therefore: every query must have
+# > at least one key. It always does here: the first token of a sentence is never padding, and none of our masks hides
+# > it from any query, not even from a padded one. That's harmless: nothing attends to a padded position, since its
+# > column is masked, and its prediction doesn't enter the loss. So a translation mustn't depend on the rest of its
+# > batch, and you can test that: compare a sentence alone and in a batch.
 # >
 # > </details>
 #
@@ -1613,8 +1612,8 @@ def target_ids() -> Tensor:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **1.** It skips `eine Zeitung` (3) and gives `liest` three quarters of its weight: the verb that German has put at the
-# > very end of the clause, and that English needs now. `Mann` (2) would say what has been written already.
+# > **1.** It skips `eine Zeitung` (3) and gives `liest` three quarters of its weight: the verb that German has put at
+# > the very end of the clause, and that English needs now. `Mann` (2) would say what has been written already.
 # >
 # > </details>
 
@@ -1725,9 +1724,10 @@ def example_translation() -> None:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **3.** For 90% (1), each token would need more than 99%, and for 40% (2) about 94%. But *are* has only 41%, because *Two women sit* (29%) and *Two women sitting* (21%) weren't far behind. Where there's no
-# > choice, the first of the five favourites gets about 90%: in training the model was asked for no more than that. This
-# > is called [label smoothing](#Regularisation-(Section-5.4)).
+# > **3.** For 90% (1), each token would need more than 99%, and for 40% (2) about 94%. But *are* has only 41%, because
+# > *Two women sit* (29%) and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first of the
+# > five favourites gets about 90%: in training the model was asked for no more than that. This is called [label
+# > smoothing](#Regularisation-(Section-5.4)).
 # >
 # > </details>
 
@@ -1804,17 +1804,10 @@ class Transformer(nn.Module):
 # %%
 # @title Embeddings and positions as one module
 class PositionalEncoding(nn.Module):
-    """Adds positional encodings, then dropout (Sections 3.5 and 5.4); its table grows if needed.
-
-    Raises ValueError for an odd d_model.
-    """
+    """Adds positional encodings, then dropout (Sections 3.5 and 5.4); its table grows if needed."""
 
     def __init__(self, d_model: int, dropout: float):
         super().__init__()
-        if d_model % 2:
-            raise ValueError(
-                f"d_model must be even for pairs of sine and cosine, but it is {d_model}"
-            )
         self.dropout = nn.Dropout(dropout)
         self.register_buffer("table", positional_encoding(256, d_model), persistent=False)
 
@@ -1913,9 +1906,9 @@ def example_assembled() -> None:
 # >
 # > <details class="answer"><summary>What happens</summary>
 # >
-# > **3.** *A man chases a dog.* Both sentences consist of the same five words and a full stop, and without positions the
-# > encoder can't tell them apart, so it *must* give both the same translation. The endings (1) say that one of them is
-# > chased; which one, only the order says. With positions, it's *A dog chases a man.*
+# > **3.** *A man chases a dog.* Both sentences consist of the same five words and a full stop, and without positions
+# > the encoder can't tell them apart, so it *must* give both the same translation. The endings (1) say that one of them
+# > is chased; which one, only the order says. With positions, it's *A dog chases a man.*
 # >
 # > </details>
 # >
@@ -1928,10 +1921,10 @@ def example_assembled() -> None:
 # >
 # > <details class="answer"><summary>What happens</summary>
 # >
-# > **1.** *A dog is taking pictures of a dog, wearing.* The largest score is still the largest (2), but the blend is gone:
-# > nearly all the weight falls on one word, and the matrices were trained with blends. Easy sentences survive; the one
-# > about the bench even comes out unchanged. Training suffers more: a softmax that is sure of one key has hardly any
-# > slope, so it hardly learns.
+# > **1.** *A dog is taking pictures of a dog, wearing.* The largest score is still the largest (2), but the blend is
+# > gone: nearly all the weight falls on one word, and the matrices were trained with blends. Easy sentences survive;
+# > the one about the bench even comes out unchanged. Training suffers more: a softmax that is sure of one key has
+# > hardly any slope, so it hardly learns.
 # >
 # > </details>
 # >
@@ -1963,11 +1956,12 @@ class DroppingConnection(SublayerConnection):
     """With dropout on what the sublayer adds (Section 5.4), and perhaps with another norm."""
 
     def __init__(
-        self, d_model: int, dropout: float, norm: Callable[[int], nn.Module] = nn.LayerNorm
+        self, d_model: int, dropout: float, norm: Callable[[int], nn.Module] | None = None
     ):
         super().__init__(d_model)
-        self.norm = norm(d_model)
         self.dropout = nn.Dropout(dropout)
+        if norm:
+            self.norm = norm(d_model)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """x (B, T, d_model); the result has the same shape."""
@@ -2018,11 +2012,12 @@ class DroppingFeedForward(PositionwiseFeedForward):
 # ## A fresh model
 #
 # > `make_model` builds a new model, with fresh weights. Its sizes are those of the paper's base model, which also
-# > shares its matrices: `make_model(37_000, 37_000, tie="all")`. The keyword arguments `norm`, `positions` and `tie` select variants. `tie` says which of the three
-# > embedding matrices are shared: `"all"` as in the paper (the two languages then need a shared vocabulary),
-# > `"target"` for the two on the target side, or `"none"`, which gives the base model two more tables of $37000
-# > \times 512$: 38 million weights on top of its 63 million. (Each call of `attn()` below makes a separate attention
-# > module.) `positions` and the last five arguments put other parts into the model.
+# > shares its matrices: `make_model(37_000, 37_000, tie="all")`. The keyword arguments `norm`, `positions` and `tie`
+# > select variants. `tie` says which of the three embedding matrices are shared: `"all"` as in the paper (the two
+# > languages then need a shared vocabulary), `"target"` for the two on the target side, or `"none"`, which gives the
+# > base model two more tables of $37000 \times 512$: 38 million weights on top of its 63 million. (Each call of
+# > `attn()` below makes a separate attention module.) `positions` and the last five arguments put
+# > other parts into the model.
 # >
 # > <details class="note"><summary>The other arguments</summary>
 # >
@@ -2035,7 +2030,7 @@ class DroppingFeedForward(PositionwiseFeedForward):
 
 
 # %%
-Part = Callable[..., nn.Module]  # a class, or a function that makes a module
+Part = Callable[..., nn.Module]  # a class, or a function that gives a new module
 POSITIONS = {"sinusoidal": PositionalEncoding, "learned": LearnedPositions}
 CONNECTIONS = {"post": PostNorm, "pre": DroppingConnection}
 
@@ -2047,7 +2042,7 @@ def make_model(
     d_k: int | None = None, positions: Literal["sinusoidal", "learned"] | Part = "sinusoidal",
     attention: Part = AdjustableAttention, cross_attention: Part | None = None,
     feed_forward: Part = DroppingFeedForward, connection: Part | None = None,
-    norm_layer: Part = nn.LayerNorm,
+    norm_layer: Part | None = None,
 ) -> Transformer:  # fmt: skip
     """A fresh Transformer, by default of the base model's sizes (Table 3), its matrices untied.
 
@@ -2059,11 +2054,14 @@ def make_model(
         settings["positions"] = positions
     check_sizes(src_vocab, tgt_vocab, settings)
     attn = functools.partial(attention, h, d_model, inner_dropout, d_k)
-    cross = functools.partial(cross_attention or attention, *attn.args)
+    cross = functools.partial(cross_attention or attention, h, d_model, inner_dropout, d_k)
     ffn = functools.partial(feed_forward, d_model, d_ff, inner_dropout)
     connect = functools.partial(connection or CONNECTIONS[norm], dropout=dropout, norm=norm_layer)
-    place = functools.partial(POSITIONS.get(positions, positions), d_model, dropout)
-    last_norm = functools.partial(norm_layer, d_model) if norm == "pre" else nn.Identity
+    kind = POSITIONS[positions] if isinstance(positions, str) else positions
+    place = functools.partial(kind, d_model, dropout)
+    last_norm = functools.partial(norm_layer or nn.LayerNorm, d_model)
+    if norm == "post":
+        last_norm = nn.Identity
     layers = [EncoderLayer(d_model, attn(), ffn(), connect) for _ in range(N)]
     encoder = Encoder(layers, last_norm())
     layers = [DecoderLayer(d_model, attn(), cross(), ffn(), connect) for _ in range(N)]
@@ -2105,12 +2103,12 @@ def initialise(model: Transformer, tie: str) -> None:
 
 # %%
 # @title Sizes that do not fit are refused
-CHOICES = {"norm": (*CONNECTIONS,), "tie": ("none", "target", "all"), "positions": (*POSITIONS,)}
+CHOICES = {"norm": [*CONNECTIONS], "tie": ["none", "target", "all"], "positions": [*POSITIONS]}
 SIZE_NAMES = ("src_vocab", "tgt_vocab", "N", "d_model", "d_ff", "h", "d_k")
 
 
 def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> None:
-    """Raise ValueError for what does not make a model; `PositionalEncoding` checks its own."""
+    """Raise ValueError for what does not make a model."""
     for name, value in {"src_vocab": src_vocab, "tgt_vocab": tgt_vocab, **settings}.items():
         if name in CHOICES and value not in (known := CHOICES[name]):
             choices = f"{', '.join(known[:-1])} or {known[-1]}"
@@ -2123,6 +2121,9 @@ def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> Non
     if settings["d_model"] % settings["h"]:
         sizes = "d_model = {d_model} and h = {h}".format(**settings)
         raise ValueError(f"d_model must be a multiple of h, but {sizes}")
+    if settings["d_model"] % 2 and settings["positions"] == "sinusoidal":
+        d_model = settings["d_model"]
+        raise ValueError(f"d_model must be even for pairs of sine and cosine, but it is {d_model}")
     if settings["tie"] == "all" and src_vocab != tgt_vocab:
         sizes = f"the sizes are {src_vocab} and {tgt_vocab}"
         raise ValueError(f"tie='all' needs one vocabulary for both sides, but {sizes}")
@@ -2182,9 +2183,9 @@ def example_pre_post() -> Chart:
 # %% [markdown]
 # # Part 2: How it learns
 #
-# > A fresh model has random numbers in its matrices. It learns from pairs of sentences, in three steps that are repeated
-# > thousands of times: predict, measure the error, move every weight a little in the direction that makes the error
-# > smaller.
+# > A fresh model has random numbers in its matrices. It learns from pairs of sentences, in three steps that are
+# > repeated thousands of times: predict, measure the error, move every weight a little in the direction that makes the
+# > error smaller.
 #
 # ## Batches and the shift (Section 5.1)
 #
@@ -2212,8 +2213,8 @@ def example_pre_post() -> Chart:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** `<s> <s> <s> …`, for ever. Copying what you have just read is easy, so the error soon falls almost to zero, and
-# > when the model writes, it goes on copying its first token. It never had to look at the source (so not 1), nor to
+# > **2.** `<s> <s> <s> …`, for ever. Copying what you have just read is easy, so the error soon falls almost to zero,
+# > and when the model writes, it goes on copying its first token. It never had to look at the source (so not 1), nor to
 # > learn which words follow each other (3). If an error falls suspiciously fast, check the shift.
 # >
 # > </details>
@@ -2284,19 +2285,19 @@ def example_shift() -> Any:
 # > <details class="answer"><summary>Look</summary>
 # >
 # > **2.** About 127. A model that finds all tokens equally likely has a loss of 8.7 (1), and for less it would have to
-# > know something (3). But this one is *sure*, and wrong. What it reads stays on the stream, and the output layer has the
-# > same rows: a row's product with itself adds up 128 squares, so each position is sure of the token that it has just
-# > read. So the entries must begin at about $d_{\text{model}}^{-0.5}$, and tokens that are read are multiplied by
+# > know something (3). But this one is *sure*, and wrong. What it reads stays on the stream, and the output layer has
+# > the same rows: a row's product with itself adds up 128 squares, so each position is sure of the token that it has
+# > just read. So the entries must begin at about $d_{\text{model}}^{-0.5}$, and tokens that are read are multiplied by
 # > $\sqrt{d_{\text{model}}}$. Then the first loss is about 9. Always compare it with the logarithm of the vocabulary's
 # > size.
 # >
 # > </details>
 # >
 # > **Where learning begins: $p - q$.** How should the scores change so that the loss falls? The probabilities are the
-# > softmax of the logits $z$, so $\log p_k = z_k - \log \sum_j e^{z_j}$. Let $q$ be what the model should say: 1 for the
-# > right token, 0 for all others. (With [label smoothing](#Regularisation-(Section-5.4)), as our model was trained, it's
-# > about 0.9 for the right token and a little for the others.) Then the loss is $-\sum_k q_k \log p_k = \log \sum_j
-# > e^{z_j} - \sum_k q_k z_k$, and its derivative is what the model says minus what it should say:
+# > softmax of the logits $z$, so $\log p_k = z_k - \log \sum_j e^{z_j}$. Let $q$ be what the model should say: 1 for
+# > the right token, 0 for all others. (With [label smoothing](#Regularisation-(Section-5.4)), as our model was trained,
+# > it's about 0.9 for the right token and a little for the others.) Then the loss is $-\sum_k q_k \log p_k = \log
+# > \sum_j e^{z_j} - \sum_k q_k z_k$, and its derivative is what the model says minus what it should say:
 # >
 # > $$\frac{\partial\,\mathrm{loss}}{\partial z_k} = p_k - q_k$$
 # >
@@ -2416,10 +2417,10 @@ def example_learn() -> None:
 # > <details class="answer"><summary>What happens</summary>
 # >
 # > **1.** *while while while while while while while while a man reads a man reads a bench.* Each position could read
-# > its answer one place further on, so that's what the model learned to do. When it writes, there's nothing further
-# > on to read: it hasn't learned the sentence (2). Nor does it copy what it has just read (3), which is what happens
-# > without the shift: try `learn_one_sentence(shift=False)`. A test shows such a leak without training: change one token
-# > of the target, and [no earlier prediction may move](#What-the-loss-can't-see).
+# > its answer one place further on, so that's what the model learned to do. When it writes, there's nothing further on
+# > to read: it hasn't learned the sentence (2). Nor does it copy what it has just read (3), which is what happens
+# > without the shift: try `learn_one_sentence(shift=False)`. A test shows such a leak without training: change one
+# > token of the target, and [no earlier prediction may move](#What-the-loss-can't-see).
 # >
 # > </details>
 #
@@ -2448,10 +2449,10 @@ def example_while_it_learns() -> Any:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** Grey (3) is what it looks like after 85 updates. After 170, the rows that predict *man* and *newspaper* look at
-# > a noun, but both look at `Bank`; those that predict *a* look at articles. After 850, the row that predicts *reads*
-# > has found `liest`, and most other rows have found their word. So it isn't the same map that gets darker (1): first
-# > the model learns which *kind* of word it needs, then which one.
+# > **2.** Grey (3) is what it looks like after 85 updates. After 170, the rows that predict *man* and *newspaper* look
+# > at a noun, but both look at `Bank`; those that predict *a* look at articles. After 850, the row that predicts
+# > *reads* has found `liest`, and most other rows have found their word. So it isn't the same map that gets darker (1):
+# > first the model learns which *kind* of word it needs, then which one.
 # >
 # > </details>
 
@@ -3080,10 +3081,10 @@ def example_longer() -> Chart:
 #
 # ## What to delete to get GPT
 #
-# > Most of today's language models are this model with parts taken away. Delete the encoder. Then there's no memory
-# > to look at, so delete cross-attention as well. What is left is self-attention with a causal mask and a feed-forward
-# > network: an `EncoderLayer` that is given a causal mask. Up to details such as learned positions, that is GPT (Radford
-# > et al., 2018):
+# > Most of today's language models are this model with parts taken away. Delete the encoder. Then there's no memory to
+# > look at, so delete cross-attention as well. What is left is self-attention with a causal mask and a feed-forward
+# > network: an `EncoderLayer` that is given a causal mask. Up to details such as learned positions, that is GPT
+# > (Radford et al., 2018):
 
 
 # %%
@@ -3121,19 +3122,19 @@ def example_gpt() -> None:
 # > The rest is mostly size: GPT-3 has 96 layers of width 12,288 (Brown et al., 2020). And the layers have changed a
 # > little. [Since 2017](since_2017.ipynb) builds all of that, and a small GPT that writes captions.
 # >
-# > <details class="note"><summary>How many weights that makes</summary>
+# > <details><summary>How many weights that makes</summary>
 # >
 # > A layer has $4d^2$ weights in attention, with $d$ for $d_{\text{model}}$, and $8d^2$ in its network if that is four
 # > times as wide, as in the paper. So GPT-3's layers have $96 \cdot 12 \cdot 12288^2 \approx 1.74 \cdot 10^{11}$. The
-# > paper's decoder layers have two attentions, so base has $6 \cdot 12 d^2 + 6 \cdot 16 d^2$ and a table of $37000 d$, 63
-# > million in all.
+# > paper's decoder layers have two attentions, so base has $6 \cdot 12 d^2 + 6 \cdot 16 d^2$ and a table of $37000 d$,
+# > 63 million in all.
 # >
 # > </details>
 #
 # ## What the maps don't tell
 #
-# > **Predict.** When *man* is due, in a caption that begins with `Ein Mann`, the cross-attention of the last layer looks
-# > at `Mann`. We take a hundred such captions, and replace what this attention adds with what it adds if the same
+# > **Predict.** When *man* is due, in a caption that begins with `Ein Mann`, the cross-attention of the last layer
+# > looks at `Mann`. We take a hundred such captions, and replace what this attention adds with what it adds if the same
 # > sentence begins with `Ein Junge` (a boy). In how many of them does the model now say *boy*?
 # >
 # > 1. in nearly all
@@ -3143,8 +3144,8 @@ def example_gpt() -> None:
 # > <details class="answer"><summary>Look</summary>
 # >
 # > **3.** In none, although the map says where *man* comes from. The third layer had already passed the word on. If the
-# > last *two* layers are replaced together, it's nearly all of them. [Part 6](#Watching-and-intervening) tells the whole
-# > story.
+# > last *two* layers are replaced together, it's nearly all of them. [Part 6](#Watching-and-intervening) tells the
+# > whole story.
 # >
 # > </details>
 # >
@@ -3172,8 +3173,7 @@ def example_gpt() -> None:
 # > <details class="answer"><summary>Answer</summary>
 # >
 # > A dot product of $d_k$ independent terms has variance $d_k$. With large scores, the softmax gives everything to one
-# > key and has hardly any slope. → [Scaled dot-product
-# > attention](#Scaled-dot-product-attention-(Section-3.2.1)).
+# > key and has hardly any slope. → [Scaled dot-product attention](#Scaled-dot-product-attention-(Section-3.2.1)).
 # >
 # > </details>
 # >
@@ -3191,8 +3191,7 @@ def example_gpt() -> None:
 # > <details class="answer"><summary>Answer</summary>
 # >
 # > One vector for each position, from its embedding to the top. Each sublayer reads a normalised copy and *adds* what
-# > it computes; nothing is overwritten. → [Residuals and
-# > normalisation](#Residuals-and-normalisation-(Section-3.1)).
+# > it computes; nothing is overwritten. → [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)).
 # >
 # > </details>
 # >
@@ -3201,8 +3200,8 @@ def example_gpt() -> None:
 # > <details class="answer"><summary>Answer</summary>
 # >
 # > It sets scores to $-\infty$ before the softmax. After it, the weights would no longer add up to 1, and hidden keys
-# > would have influenced them. In training the decoder reads whole targets: without the causal mask, each position could
-# > read its answer. Padding is hidden in all three kinds of attention. → [Masks](#Masks).
+# > would have influenced them. In training the decoder reads whole targets: without the causal mask, each position
+# > could read its answer. Padding is hidden in all three kinds of attention. → [Masks](#Masks).
 # >
 # > </details>
 # >
@@ -3210,8 +3209,8 @@ def example_gpt() -> None:
 # >
 # > <details class="answer"><summary>Answer</summary>
 # >
-# > Queries from the decoder's stream, keys and values from the memory, the output of the last encoder layer. →
-# > [Layers of three sublayers](#Layers-of-three-sublayers).
+# > Queries from the decoder's stream, keys and values from the memory, the output of the last encoder layer. → [Layers
+# > of three sublayers](#Layers-of-three-sublayers).
 # >
 # > </details>
 # >
@@ -3225,8 +3224,8 @@ def example_gpt() -> None:
 # >
 # > </details>
 # >
-# > **8. The model says *is* with probability 0.06, and *is* is wrong. What is the gradient of the loss for its score, and
-# > what does the update do?**
+# > **8. The model says *is* with probability 0.06, and *is* is wrong. What is the gradient of the loss for its score,
+# > and what does the update do?**
 # >
 # > <details class="answer"><summary>Answer</summary>
 # >
@@ -3241,9 +3240,9 @@ def example_gpt() -> None:
 # ## A second task: German numbers
 #
 # > Now train one. The model reads a German number letter by letter, and writes its digits. In German the units come
-# > before the tens (`einundzwanzig` is "one and twenty"), so the order changes. The letters are tokens, and the model has
-# > one layer in each half and six thousand weights. It sees all numbers up to 99 and four fifths of those from 100 to
-# > 999; the others are held out.
+# > before the tens (`einundzwanzig` is "one and twenty"), so the order changes. The letters are tokens, and the model
+# > has one layer in each half and six thousand weights. It sees all numbers up to 99 and four fifths of those from 100
+# > to 999; the others are held out.
 
 # %% [markdown] tags=["active-ipynb"]
 # *On the web page, such a model learns in your browser. Take away the shift, the mask or the positions, and see what
@@ -3335,8 +3334,8 @@ def example_number_map(n: int = 345) -> Chart:
 #
 # ## What the loss can't see
 #
-# > "It learns, but it writes nonsense. Why?" The loss can't answer this one: it says how well a model predicts from what
-# > it sees, but not whether it sees something that it mustn't. We trained the model of German numbers with common
+# > "It learns, but it writes nonsense. Why?" The loss can't answer this one: it says how well a model predicts from
+# > what it sees, but not whether it sees something that it mustn't. We trained the model of German numbers with common
 # > mistakes in the code. *Forced* is the share of the held-out numbers' tokens that are right if the model reads the
 # > true tokens before them, as in training; *written* is the share of held-out numbers that it gets right by itself.
 
@@ -3367,18 +3366,18 @@ def example_clinic() -> Any:
 # > None of these five losses looks ill, and with the true tokens before it nearly every token is right. Yet almost no
 # > number is written correctly.
 # >
-# > So test the **wires** first: change one word of the target, and see which predictions move. None may depend on a later
-# > word, on padding, or on the other pairs of the batch; but they must change with the source, and with the order of its
-# > words. That takes a tenth of a second, and no training.
+# > So test the **wires** first: change one word of the target, and see which predictions move. None may depend on a
+# > later word, on padding, or on the other pairs of the batch; but they must change with the source, and with the order
+# > of its words. That takes a tenth of a second, and no training.
 # >
 # > <details><summary>In which order to look further</summary>
 # >
-# > Compute the **loss** once more from the logits, position $t$ against token $t + 1$, and see whether it's the one that's
-# > reported. Compute the **gradient** twice, without dropout, and see whether it's the same and whether every matrix has
-# > one. Count the weights (**inventory**). Let the model learn eight pairs by **heart** and then *translate* them: if it
-# > can't, there's no need for a long run. Once the model is trained, give each target the source of another pair
-# > (**swap**): that must raise the loss. See whether its **translations** are the same alone and in a batch, and whether
-# > it needs **references**, the right answers, to write well.
+# > Compute the **loss** once more from the logits, position $t$ against token $t + 1$, and see whether it's the one
+# > that's reported. Compute the **gradient** twice, without dropout, and see whether it's the same and whether every
+# > matrix has one. Count the weights (**inventory**). Let the model learn eight pairs by **heart** and then *translate*
+# > them: if it can't, there's no need for a long run. Once the model is trained, give each target the source of another
+# > pair (**swap**): that must raise the loss. See whether its **translations** are the same alone and in a batch, and
+# > whether it needs **references**, the right answers, to write well.
 # >
 # > `practice/examine.py` does all of this for any model. The program's `train` looks at wires, loss and gradient before
 # > the first update. The [lab notebook](lab_notebook.ipynb#What-shows-a-mistake) lists all the mistakes, and what shows
@@ -3391,26 +3390,23 @@ def example_clinic() -> Any:
 # %% [markdown]
 # ## What to do now
 #
-# > Practice is a ladder of four rungs, the easiest first:
+# > Practice is a ladder of five rungs:
 # >
-# > 1. **Predict.** You've just done that. Now type a sentence of your own into the [figure on the first
-# >    page](#The-Annotated-Transformer), and find one that the model gets wrong.
-# > 2. **Write it.** Seven functions have an editor on the web page, the first one under
+# > 1. **Predict.** Type sentences into the [first figure](#The-Annotated-Transformer), until the model gets one wrong.
+# > 2. **Write it.** On the web page, seven functions have an editor, first
 # >    [attention](#Scaled-dot-product-attention-(Section-3.2.1)). `python the_annotated_transformer.py judge --new
-# >    mine.py` writes a file for the whole model, and `judge mine.py` tries it, gate by gate, with our trained weights.
-# >    Both say which mistake you've made.
-# > 3. **Diagnose.** A trained model has a mistake: find it. Begin with the patients on the web page, at the end of
-# >    [what the loss can't see](#What-the-loss-can't-see). In the [clinic](practice/clinic.ipynb) you repair the code of
-# >    twelve; the last case is an interview.
-# > 4. **Change it and train.** [Exercises](exercises.ipynb) check your answers; [1.1 Concatenating token and
-# >    position](exercises.ipynb#1.1-Concatenating-token-and-position), [2.1 A model that
-# >    reverses](exercises.ipynb#2.1-A-model-that-reverses) and [2.2 Training without a
-# >    warmup](exercises.ipynb#2.2-Training-without-a-warmup) fit what you've read. Then [change a part](#Changing-it)
-# >    of the model.
+# >    mine.py` writes a file for the whole model; `judge mine.py` tries it.
+# > 3. **Diagnose.** Find the mistake in a trained model: on the web page, below [what the loss can't
+# >    see](#What-the-loss-can't-see), then in the [clinic](practice/clinic.ipynb), which ends with an interview.
+# > 4. **Let it learn.** `judge mine.py --learn` gives your functions fresh weights: in a minute they read German
+# >    numbers; with `--learn multi30k`, they learn a language.
+# > 5. **Change it and train.** Exercises [1.1](exercises.ipynb#1.1-Concatenating-token-and-position),
+# >    [2.1](exercises.ipynb#2.1-A-model-that-reverses) and [2.2](exercises.ipynb#2.2-Training-without-a-warmup) fit
+# >    what you've read. Then [change a part](#Changing-it).
 # >
-# > To read on, take [`one_screen.py`](one_screen.py), the whole paper in 250 lines of plain Python (its norm comes after
-# > the addition); [Part 3](#Part-3:-A-real-translation-system), where you train a translator in three minutes; [Part
-# > 6](#Part-6:-Looking-inside), which looks inside; and [Since 2017](since_2017.ipynb), which leads up to today's models.
+# > Or read on: [`one_screen.py`](one_screen.py) is the paper in 250 lines, [Part
+# > 3](#Part-3:-A-real-translation-system) trains a translator in three minutes, [Since 2017](since_2017.ipynb) leads
+# > to today's models.
 
 # %% [markdown]
 # # Part 3: A real translation system
@@ -3860,6 +3856,7 @@ def load_translator(folder: str | Path) -> Translator:
         raise ValueError(f"{folder} has layers that only the program knows: {command}")
     names = ("N", "d_model", "d_ff", "h", "dropout", "norm", "tie", "inner_dropout", "positions")
     settings = {name: value for name, value in about["settings"].items() if name in names}
+    settings["dropout"] = settings.get("dropout") or 0.0  # None: it grew while the model learned
     settings["d_k"] = about["settings"].get("d_k") or None
     model = make_model(about["vocab"], about["vocab"], **settings)
     try:
@@ -4698,10 +4695,9 @@ def example_table_4() -> Any:
 # ## Conclusion (Section 7)
 #
 # The Transformer was the first model for mapping sequences to sequences in which attention alone relates the positions.
-# It trained
-# faster than models with recurrence or convolution, and set a new state of the art on both translation tasks. The
-# authors planned to apply it to images, audio and video, to restrict attention to neighbourhoods when input and
-# output are large, and to make generation less sequential.
+# It trained faster than models with recurrence or convolution, and set a new state of the art on both translation
+# tasks. The authors planned to apply it to images, audio and video, to restrict attention to neighbourhoods when input
+# and output are large, and to make generation less sequential.
 #
 # ## Summary of Part 5
 #

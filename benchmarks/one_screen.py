@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from benchmarks.shared import RESULTS, ROOT, Rows, Seeds
-from blog import editions, listing, page
+from blog import editions, listing, style
 from translator.files import Refused, write_text
 
 FILE = ROOT / "one_screen.py"
@@ -59,7 +59,7 @@ def by_twin(seed: int) -> dict[str, object]:
     settings = listing.settings(FILE.read_text("utf-8"))
     options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True}
     options |= {"cwd": editions.SOURCES, "input": json.dumps({"settings": settings, "seed": seed})}
-    return json.loads(page.run_node("--input-type=module", "-e", TWIN, **options).stdout)
+    return json.loads(style.run_node("--input-type=module", "-e", TWIN, **options).stdout)
 
 
 def load() -> types.ModuleType:

@@ -1,6 +1,6 @@
 """The public address: written once into everything that names it.
 
-    python blog/address.py https://github.com/OWNER/NAME
+    python -m blog address https://github.com/OWNER/NAME
 
 Stamps the constant REPOSITORY of every document, with which a notebook that is alone fetches what
 it lacks; the notebooks, without executing them; the badges of README.md; and the addresses in
@@ -13,8 +13,7 @@ from pathlib import Path
 
 import nbformat
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from blog import companion, notebook  # noqa: E402
+from blog import companion, notebook
 
 ROOT = Path(__file__).resolve().parents[1]
 GITHUB = r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?"
@@ -70,13 +69,9 @@ def stamp(root: Path, address: str) -> list[Path]:
     return changed
 
 
-def main() -> None:
-    """Do what the command line says."""
-    if len(sys.argv) != 2 or not re.fullmatch(GITHUB, sys.argv[1]):
-        sys.exit(f"{__doc__}\nIt needs one address, such as https://github.com/OWNER/NAME.")
-    for path in stamp(ROOT, sys.argv[1]):
+def main(address: str, /) -> None:
+    """Write the public address, such as https://github.com/OWNER/NAME, wherever it is named."""
+    if not re.fullmatch(GITHUB, address):
+        sys.exit(f"address: {address} is none such as https://github.com/OWNER/NAME")
+    for path in stamp(ROOT, address):
         print(f"stamped {path.relative_to(ROOT)}")
-
-
-if __name__ == "__main__":
-    main()

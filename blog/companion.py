@@ -1,6 +1,6 @@
 """The companion of a notebook that is alone: one file with all that the notebooks need.
 
-    python blog/companion.py OUT.zip [--notebooks FOLDER]
+    python -m blog companion OUT.zip [--notebooks FOLDER]
 
 The file, to download, unpack or upload, holds the notebooks, the modules that they import, the
 trained model, the saved rows, the pictures and the program. Unpacked, it is a folder in which every
@@ -14,14 +14,12 @@ import os
 import zipfile
 from pathlib import Path
 
-import cyclopts
-
 ROOT = Path(__file__).resolve().parents[1]
 # as the first cells of the notebooks and the page's header call it
 NAME = "the_annotated_transformer.zip"
 HELD = [
     "*.ipynb", "*.py", "LICENSE", "requirements.txt", "benchmarks/results/*.jsonl",
-    "images/**/*.*", "models/multi30k-de-en/*", "practice/*.py", "practice/*.ipynb",
+    "images/**/*.*", "models/multi30k-de-en/*", "practice/*.py", "practice/mistakes/*.py", "practice/*.ipynb",
     "translator/*.py", "translator/captions.txt", "translator/*/*",
 ]  # fmt: skip
 BORN = 2026, 1, 1, 0, 0, 0  # of every file, so that the same files give the same archive
@@ -60,7 +58,3 @@ def main(out: Path, /, *, notebooks: Path = ROOT) -> None:
     """Write the companion; `notebooks` is a folder with executed ones."""
     write(out, notebooks)
     print(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
-
-
-if __name__ == "__main__":
-    cyclopts.run(main)

@@ -1,10 +1,10 @@
 """Other languages: for each a gettext catalogue in languages/, with an entry per piece of prose.
 
-    python blog/editions.py update
+    python -m blog edition update
         bring languages/*.po up to date with the English text, and README.*.md with them
-    python blog/editions.py check
+    python -m blog edition check
         say what is missing, damaged or out of date; exit 1 if something must be mended
-    python blog/editions.py apply LANGUAGE IN OUT
+    python -m blog edition apply LANGUAGE IN OUT
         write the notebook IN in that language
 
 A piece is a heading, a paragraph, an item of a list, a row of a table, the text of a picture, the
@@ -26,20 +26,18 @@ import json
 import mimetypes
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
-import cyclopts
 import nbformat
 import polib
 from bs4 import BeautifulSoup, NavigableString
 from markdown_it import MarkdownIt
 from nbformat import NotebookNode
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from blog import companion  # noqa: E402
+from blog import companion, listing
+from blog.notebook import QUOTED, build
 
 BLOG = Path(__file__).resolve().parent
 ROOT = BLOG.parent
@@ -162,7 +160,7 @@ def own_words() -> Iterator[tuple[str, str]]:
             yield from ((json.loads(f'"{one}"'), path.name) for one in found.groups() if one)
     labels: list[str] = []
     labelled((FIGURE / "figure.html").read_text("utf-8"), lambda text: labels.append(text) or text)
-    yield from ((text, "figure.html") for text in found)
+    yield from ((text, "figure.html") for text in labels)
     for about in json.loads((FIGURE / "models.json").read_text("utf-8")).values():
         yield about["note"], "models.json"
         yield from ((one["teaches"], "models.json") for one in about.get("provocations", []))
@@ -201,8 +199,6 @@ def mistakes_of_the_page() -> list[str]:
 
 def first_screen() -> str:
     """What a visitor sees of the README first: up to its first commands."""
-    from blog.notebook import QUOTED
-
     text = re.sub(f"{SWITCH}|{QUOTED}", "", (ROOT / "README.md").read_text("utf-8"))
     return re.match(r"(?s).*?\n```.*?\n```\n", text)[0]
 
@@ -219,9 +215,6 @@ def readme(language: str) -> str:
 
 def wanted() -> dict[tuple[str | None, str], str]:
     """What a catalogue has to contain, in order: context and English text -> a note."""
-    from blog import listing
-    from blog.notebook import build
-
     entries: dict[tuple[str | None, str], str] = {}
     for script in SCRIPTS:
         for text, note in prose(build(script.read_text("utf-8")).cells):
@@ -481,7 +474,7 @@ def check(language: str) -> tuple[list[str], list[str]]:
     if (ROOT / f"README.{language}.md").read_text("utf-8") != readme(language):
         problems.append(f"README.{language}.md is not what the catalogue makes")
     # `update` mends all of these; what follows needs a translator
-    problems = [f"{problem} (python blog/editions.py update)" for problem in problems]
+    problems = [f"{problem} (python -m blog edition update)" for problem in problems]
     for entry in catalogue:
         if not entry.msgstr.strip():
             problems.append(f"not translated: {entry.msgid[:90]}")
@@ -492,6 +485,20 @@ def check(language: str) -> tuple[list[str], list[str]]:
             if entry.msgctxt == "page" and '"' in entry.msgstr and '"' not in entry.msgid:
                 problems.append(f"{entry.msgid[:70]}: a straight quotation mark")
     return problems, [entry.msgid for entry in catalogue if entry.fuzzy]
+
+
+class Language:
+    """A language of the pages, with its words for the pages' own texts; English needs none."""
+
+    def __init__(self, code: str = "en"):
+        self.code = code
+        self.texts = {} if code == "en" else meanings(code, "page")
+        self.folder = "" if code == "en" else f"{code}/"  # of its pages, seen from the English ones
+        self.up = "" if code == "en" else "../"
+
+    def say(self, text: str) -> str:
+        """One of the pages' own texts in this language."""
+        return self.texts.get(text, text)
 
 
 def write_notebook(language: str, path: Path, out: Path) -> None:
@@ -533,10 +540,3 @@ def main(
         print(f"{code}: {len(problems)} to mend, {len(outdated)} out of date")
         status |= bool(problems)
     return status
-
-
-if __name__ == "__main__":
-    try:
-        cyclopts.run(main)
-    except (OSError, ValueError) as error:  # a file that is missing or damaged
-        sys.exit(f"{Path(__file__).name}: {error}")

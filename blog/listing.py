@@ -1,6 +1,6 @@
 """The page of one_screen.py: its listing, and what a reader may want beside each block.
 
-    python blog/listing.py OUT.html [--repository URL] [--language zh]
+    python -m blog listing OUT.html [--repository URL] [--language zh]
 
 That is a sentence, a button that runs the block, and numbers for whoever ports it. one_screen.md
 has the sentences; a line such as `@attention` says that what follows belongs to the block that
@@ -12,18 +12,13 @@ import base64
 import io
 import json
 import re
-import sys
 import textwrap
 import tokenize
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import cyclopts
 import nbformat
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from blog import companion, editions  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "one_screen.py"
@@ -119,13 +114,13 @@ def in_words(source: str, word: Callable[[str], str]) -> str:
     return "\n".join(lines)
 
 
-def notebook(language: str = "en") -> nbformat.NotebookNode:
-    """The page's cells, as of a notebook: the listing's blocks, after each what is said of it."""
-    source = FILE.read_text("utf-8")
+def notebook(word: Callable[[str], str] = str) -> nbformat.NotebookNode:
+    """The page's cells, as of a notebook: the listing's blocks, after each what is said of it.
+
+    word: what stands in place of a comment.
+    """
+    source = in_words(FILE.read_text("utf-8"), word)
     before, texts, after = notes()
-    if language != "en":
-        known = editions.meanings(language, FILE.name)
-        source = in_words(source, lambda text: known.get(text, text))
     cells = [nbformat.v4.new_markdown_cell(before, id="before")]
     for number, block in enumerate(blocks(source)):
         (name,) = defines(block) & texts.keys()
@@ -150,25 +145,3 @@ def filled(html: str) -> str:
     for name, value in values.items():
         html = html.replace(f"{name}_HERE", value)
     return html
-
-
-def main(out: Path, /, *, repository: str | None = None, language: str = "en") -> None:
-    """Write the page of the listing.
-
-    Args:
-        repository: its public address; without one, the document's REPOSITORY.
-        language: one that has a catalogue in languages/.
-    """
-    from blog import page
-
-    try:
-        made = page.make_page(notebook(language), FILE.stem, ROOT, repository, language)
-        text = filled(made)
-        companion.whole(out, text.encode())
-    except (page.PageError, OSError) as error:
-        sys.exit(f"{Path(__file__).name}: {error}")
-    print(f"wrote {out} ({len(text.encode()) / 1e6:.1f} MB)")
-
-
-if __name__ == "__main__":
-    cyclopts.run(main)

@@ -1,8 +1,8 @@
 """The twins: a script that people edit, and the notebook that is made from it.
 
-    python blog/notebook.py check
+    python -m blog notebook check
         compare notebook and script; if they differ, say how and exit 1
-    python blog/notebook.py run [--out FOLDER]
+    python -m blog notebook run [--out FOLDER]
         execute the script's cells in order and write the notebook
 
 Both do so for the two documents, the lab notebook, the exercises and the clinic, one after the
@@ -33,7 +33,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-import cyclopts
 import jupytext
 import nbformat
 from nbclient import NotebookClient
@@ -43,8 +42,7 @@ from nbconvert.filters import strip_ansi
 from nbformat import NotebookNode
 from traitlets.config import Config
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from blog import companion  # noqa: E402
+from blog import companion
 
 BLOG = Path(__file__).resolve().parent
 NAMES = ("the_annotated_transformer", "since_2017", "lab_notebook", "exercises", "practice/clinic")
@@ -136,7 +134,7 @@ def check(script: Path, notebook: Path) -> int:
     if not lines and not executed_in_order(found):
         lines = [f"{notebook.name}: not every cell was executed once, from the top"]
     if lines:
-        print(*lines, "make it again: python blog/notebook.py run", sep="\n")
+        print(*lines, "make it again: python -m blog notebook run", sep="\n")
     return int(bool(lines))
 
 
@@ -286,7 +284,3 @@ def main(
         message = "\n".join([*getattr(error, "__notes__", []), str(error)])
         print(message if sys.stderr.isatty() else strip_ansi(message), file=sys.stderr)
         return 1
-
-
-if __name__ == "__main__":
-    cyclopts.run(main)

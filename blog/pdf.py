@@ -1,6 +1,6 @@
 """The document as a paper: the web page printed by Chromium, with an outline and tags.
 
-    python blog/pdf.py build/the_annotated_transformer.html OUT.pdf [--chromium PATH]
+    python -m blog pdf build/the_annotated_transformer.html OUT.pdf [--chromium PATH]
 
 The page opens what is folded, and charts are the stills that the notebook holds. Nothing is
 fetched.
@@ -10,8 +10,6 @@ import shutil
 import sys
 from pathlib import Path
 from typing import Any
-
-import cyclopts
 
 # for letters that a machine may lack; from `make pdf`
 FONTS = Path(__file__).parent / "node_modules" / "@fontsource"
@@ -69,7 +67,3 @@ def main(page: Path, out: Path, /, *, chromium: str | None = None) -> int:
         return 1
     print(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
     return 0
-
-
-if __name__ == "__main__":
-    cyclopts.run(main)

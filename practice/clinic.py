@@ -472,4 +472,5 @@ def example_answer_12() -> None:
 # > `python practice/interview.py` starts the clock, examines the model, and says how long you've taken. Read the code
 # > before you run it a second time. `python practice/interview.py key` explains.
 # >
-# > Then comes the last rung: change it and train. The [exercises](../exercises.ipynb) begin it.
+# > Then let your own code learn, with `judge mine.py --learn`, and change the model and train it, in the
+# > [exercises](../exercises.ipynb).

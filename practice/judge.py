@@ -5,7 +5,7 @@
                                                                --watch: at each saving
 
 A wrong answer is compared with what the document computes while one of the mistakes of
-`mistakes.py` is in force: if both agree, that is the diagnosis. The gates are in `gates.py`; the
+`mistakes/` is in force: if both agree, that is the diagnosis. The gates are in `gates.py`; the
 reader's file runs in a process of its own, `worker.py`.
 """
 
@@ -38,7 +38,10 @@ LOADING_SECONDS = 10  # for the file itself
 CAPTIONS_SECONDS = 120  # for our three sentences
 WHOLE_SECONDS = 600  # for all gates together
 LATE_SECONDS = 5  # for a call, after one that didn't end: what uses that function won't, either
-NEXT = "next: diagnose. In practice/clinic.ipynb, find the mistakes of others"
+NEXT = (
+    "next: diagnose. In practice/clinic.ipynb, find the mistakes of others; "
+    "then let your own code learn: --learn"
+)
 WRITTEN_IN = "is a width, a number of layers or heads, or an id written into it?"
 LOOKING = 20  # seconds of the processor in which a mistake must be found
 
@@ -325,10 +328,15 @@ def translations(
 
 
 def judge(
-    path: Path, only: int | None = None, split: str = "val", say: Callable[[str], None] = print
-) -> bool:
-    """Walk through the gates, or try one; says each verdict, and returns whether all were right."""
-    w, verdicts, wrong = world(), [], {}
+    path: Path, only: int | None = None, split: str = "val", say: Callable[[str], None] = print,
+    verdicts: dict[int, Verdict] | None = None,
+) -> bool:  # fmt: skip
+    """Walk through the gates, or try one; says each verdict, and returns whether all were right.
+
+    `verdicts` gets them by their numbers.
+    """
+    verdicts = {} if verdicts is None else verdicts
+    w, wrong = world(), {}
     end = time.monotonic() + WHOLE_SECONDS
     say(f"{path.name}, {date.today():%Y-%m-%d}, weights of {Path(tat.SHIPPED_MODEL).name}")
     with closing(Reader(path)) as reader:
@@ -342,7 +350,7 @@ def judge(
             if verdict.state == "unread":
                 say(f"nothing can be tried: {verdict.sentence}")
                 return False
-            verdicts.append(verdict)
+            verdicts[number] = verdict
             mark = {"right": "✓", "wrong": "✗", "empty": "·"}[verdict.state]
             say(f"{number:2} {mark} {gate.title:24}{verdict.seconds:6.1f} s  {gate.function}")
             if verdict.state == "wrong":
@@ -353,11 +361,32 @@ def judge(
             if gate.function == "translate" and verdict.state == "right":
                 for line in translations(w, reader, split):
                     say(line)
-    counts = [sum(v.state == state for v in verdicts) for state in ("right", "wrong", "empty")]
+    counts = [
+        sum(v.state == state for v in verdicts.values()) for state in ("right", "wrong", "empty")
+    ]
     say("{} right, {} wrong, {} not written yet".format(*counts))
     if counts[0] == len(GATES):
         say(NEXT)
     return counts[0] == len(verdicts)
+
+
+def scored(title: str, right: bool, output: str) -> dict[str, Any]:
+    """A test in the form that Gradescope reads, with a point if it is right."""
+    status = "passed" if right else "failed"
+    return {"name": title, "score": float(right), "max_score": 1.0, "status": status,
+            "output": output}  # fmt: skip
+
+
+def scored_gates(verdicts: dict[int, Verdict], only: int | None) -> list[dict[str, Any]]:
+    """All gates, or one, as Gradescope reads them; what wasn't tried has no point."""
+    tests = []
+    for number, gate in enumerate(GATES, 1):
+        if only in (None, number):
+            verdict = verdicts.get(number)
+            output = "\n".join(verdict.notes or [verdict.state]) if verdict else "not tried"
+            right = verdict is not None and verdict.state == "right"
+            tests.append(scored(f"gate {number}: {gate.title}", right, output))
+    return tests
 
 
 def watch(path: Path, once: Callable[[], Any]) -> None:

@@ -89,7 +89,6 @@ def committed_page(tmp_path_factory) -> Callable[..., Path]:
                 of_book = ROOT / ("practice" if name == "clinic" else "")
                 book = nbformat.read(of_book / f"{name}.ipynb", 4)
                 companion.whole(out, page.make_page(book, name, ROOT, language=language).encode())
-                page.WORDS.clear()  # nothing else speaks that language
         return out
 
     return find

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import the_annotated_transformer as tat
 from blog.editions import SOURCES
-from blog.page import run_node
+from blog.style import run_node
 from translator.__main__ import main
 from translator.captions import caption_corpus
 from translator.search import Hypothesis, fast_beam

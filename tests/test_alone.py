@@ -152,8 +152,7 @@ def test_one_command_stamps_the_address(stamped, monkeypatch):
     assert found == "https://somebody.github.io/Some.where/"
 
 
-def test_no_address_is_refused(monkeypatch):
-    for wrong in ([], ["http://github.com/a/b"], ["https://github.com/a"]):
-        monkeypatch.setattr(sys, "argv", ["address.py", *wrong])
+def test_no_address_is_refused():
+    for wrong in ("", "http://github.com/a/b", "https://github.com/a"):
         with pytest.raises(SystemExit, match="OWNER/NAME"):
-            address.main()
+            address.main(wrong)

@@ -11,7 +11,7 @@ import polib
 import pytest
 from bs4 import BeautifulSoup
 
-from blog import editions, page
+from blog import editions, page, prose
 from tests.helpers import ROOT, in_view, offline_tab
 
 NAMES = editions.NAMES
@@ -110,9 +110,9 @@ def test_pieces_put_together_again_are_the_text():
     """For every cell of both documents, as the page renders it."""
 
     def rendered(text: str) -> str:
-        renderer = page.MarkdownWithMath(renderer=page.Prose(ROOT))
-        page.table_in_quote(renderer)
-        return " ".join(page.parse(renderer.render(text)).decode().split())
+        renderer = prose.MarkdownWithMath(renderer=prose.Prose(ROOT))
+        prose.table_in_quote(renderer)
+        return " ".join(prose.parse(renderer.render(text)).decode().split())
 
     for name in NAMES:
         for cell in nbformat.read(BOOKS[name], 4).cells:

@@ -8,6 +8,7 @@ import pytest
 
 import since_2017
 import the_annotated_transformer as tat
+from tests import reading_costs
 from tests.helpers import ROOT
 
 DOCUMENT = ROOT / "the_annotated_transformer.py"
@@ -36,7 +37,7 @@ def test_the_document_imports_nothing_of_ours():
         ("since_2017.py", {DOCUMENT.stem}),
         ("lab_notebook.py", DOCUMENTS),
         ("exercises.py", DOCUMENTS),
-        ("practice/*.py", {*DOCUMENTS, "practice"}),
+        ("practice/**/*.py", {*DOCUMENTS, "practice"}),
         ("translator/*.py", {*DOCUMENTS, "practice", "translator"}),
         # one runs the page's small_model.js
         ("benchmarks/*.py", {*DOCUMENTS, "practice", "translator", "benchmarks", "blog"}),
@@ -45,6 +46,24 @@ def test_the_document_imports_nothing_of_ours():
 def test_import_arrows_point_down(files, allowed):
     found = {path.name: imports(path.read_text("utf-8")) for path in ROOT.glob(files)}
     assert found and all(names <= allowed for names in found.values()), found
+
+
+BELOW = {"examine", "mistakes", "wires"}  # rooms of practice that the program stands on
+ABOVE = {path.stem for path in (ROOT / "practice").glob("*.py")} - BELOW
+
+
+def rooms_of_practice(path: Path) -> set[str]:
+    """The rooms of practice that a file imports."""
+    lines = re.findall(r"^ *from practice(?:\.(\w+)| import (.+))", path.read_text("utf-8"), re.M)
+    return {name for room, names in lines for name in re.findall(r"\w+", room or names)}
+
+
+def test_the_program_stands_on_examinations_and_mistakes_alone():
+    """Of practice; the command line opens the rest for those who ask."""
+    program = {*ROOT.glob("translator/*.py")} - {ROOT / "translator" / "__main__.py"}
+    assert set().union(*map(rooms_of_practice, program)) == BELOW
+    for room in ("examine.py", "wires.py", "mistakes/__init__.py"):
+        assert not rooms_of_practice(ROOT / "practice" / room) & ABOVE
 
 
 @pytest.mark.parametrize("module", [tat, since_2017], ids=lambda module: module.__name__)
@@ -97,3 +116,29 @@ def test_no_line_of_code_is_too_long():
     paths = [path for path in sources if path.suffix in (".py", ".js", ".css")]
     found = [line for path in paths for line in too_long(path)]
     assert len(paths) > 50 and not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("room", reading_costs.READ)
+def test_a_room_that_was_read_for_it_reads_easily(room):
+    """CONTRIBUTING, "Reading": names, one fact a line, whole messages, short functions."""
+    counts, places = reading_costs.costs(reading_costs.room(room))
+    over = {
+        name: counts[name] for name, most in reading_costs.LIMITS.items() if counts[name] > most
+    }
+    assert counts["lines"] > 1000 and not over, "\n".join([str(over), *places])
+
+
+def test_what_makes_reading_slow_is_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading_costs, "ROOT", tmp_path)
+    path = tmp_path / "room.py"
+    path.write_text(
+        "def f(x):\n"
+        "    found, lines = g(x), 1\n"
+        "    reason = f'{x} is odd'\n"
+        "    for line in lines if x else ():\n"
+        "        warn(f'{reason}: stop')\n"
+    )
+    counts, places = reading_costs.costs([path])
+    for name in ("packed assignments", "loops over a choice", "messages of fragments"):
+        assert counts[name] == 1
+    assert counts["longest function"] == 4 and "the name found" in " ".join(places)

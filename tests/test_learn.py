@@ -235,7 +235,7 @@ def test_a_mistake_on_the_page_is_that_of_the_catalogue():
 
 def test_each_patient_is_found_by_the_test_that_its_entry_names():
     """And a healthy one by none, of any seed."""
-    names = {name: CATALOGUE[name].found for name in CATALOGUE if CATALOGUE[name].page}
+    names = {name: CATALOGUE[name].seen_by for name in CATALOGUE if CATALOGUE[name].page}
     cheap = ["wires", "loss", "gradient", "inventory"]
     orders = [(name, test, 0) for name, test in names.items()] + [
         (None, test, seed) for test in cheap for seed in (0, 1)

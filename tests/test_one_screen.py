@@ -21,7 +21,7 @@ from torch import Tensor
 
 import the_annotated_transformer as tat
 from benchmarks.one_screen import port_numbers
-from blog import editions, listing, page
+from blog import editions, listing, page, prose, style
 from tests.helpers import ROOT, node, offline_tab
 
 FILE = ROOT / "one_screen.py"
@@ -309,14 +309,13 @@ def agree(ours: dict, theirs: dict) -> None:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory) -> dict[str, Path]:
     """The page of the listing in each language, as the command makes it."""
-    if not page.KATEX.is_dir():
+    if not style.KATEX.is_dir():
         missing = pytest.fail if os.environ.get("ANNOTATED_TESTS") == "all" else pytest.skip
         missing("no KaTeX: npm ci --prefix blog")
     folder, made = tmp_path_factory.mktemp("listing"), {}
     for language in ("en", *editions.languages()):
         made[language] = folder / ("" if language == "en" else language) / "one_screen.html"
-        listing.main(made[language], language=language)
-    page.WORDS.clear()  # nothing else speaks that language
+        page.listing_page(made[language], language=language)
     return made
 
 
@@ -326,7 +325,7 @@ def test_the_page_has_every_line_and_beside_each_block_a_sentence_whose_links_le
     named_ = [listing.defines(block) & texts.keys() for block in listing.blocks(source)]
     assert all(len(names) == 1 for names in named_) and set().union(*named_) == texts.keys()
     headings = {
-        name: page.anchor_name(name)
+        name: prose.anchor_name(name)
         for name in editions.anchors(nbformat.read(ROOT / "the_annotated_transformer.ipynb", 4))
     }
     for language, path in pages.items():
@@ -376,7 +375,7 @@ def test_on_paper_it_has_two_pages(pages, browser, tmp_path):
     """A4, in both languages, with every line of the listing."""
     for language, path in pages.items():
         out = tmp_path / f"{language}.pdf"
-        command = [sys.executable, "blog/pdf.py", path, out]
+        command = [sys.executable, "-m", "blog", "pdf", path, out]
         subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         data = out.read_bytes()
         boxes = re.findall(rb"/MediaBox ?\[0 0 ([\d.]+) ([\d.]+)\]", data)

@@ -40,7 +40,7 @@ def imported(*paths: str) -> dict[str, str]:
     return {name: file_of[name] for name in file_of.keys() - ours - sys.stdlib_module_names}
 
 
-PROGRAM = ("translator/*.py", "practice/*.py", "the_annotated_transformer.py", "since_2017.py")
+PROGRAM = ("translator/*.py", "practice/**/*.py", "the_annotated_transformer.py", "since_2017.py")
 ALL_GROUPS = [need for needs in GROUPS.values() for need in needs if isinstance(need, str)]
 
 

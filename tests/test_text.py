@@ -20,7 +20,7 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
-from blog import notebook, page
+from blog import notebook, prose, style
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "the_annotated_transformer.py"
@@ -131,7 +131,7 @@ def look_up(words: set[str]) -> set[str]:
         options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True}
         options |= {"cwd": ROOT / "blog", "input": json.dumps(sorted(words))}
         command = ["--input-type=module", "-e", LOOK_UP, str(DICTIONARY)]
-        return set(json.loads(page.run_node(*command, **options).stdout))
+        return set(json.loads(style.run_node(*command, **options).stdout))
     except FileNotFoundError as error:
         missing = f"{error}: spelling needs node and a dictionary: "
         missing += "`make setup`, or `npm ci --prefix blog`"
@@ -185,7 +185,7 @@ def test_spelling_sees_what_it_should():
 def render(cells: list[str], folder: Path) -> BeautifulSoup:
     """The Markdown of cells as the page's HTML, with its pictures and heading ids."""
     cells = [nbformat.v4.new_markdown_cell(text) for text in cells]
-    page.render_prose(nbformat.v4.new_notebook(cells=cells), page.Prose(folder))
+    prose.render_prose(nbformat.v4.new_notebook(cells=cells), prose.Prose(folder))
     return BeautifulSoup("\n".join(cell.source for cell in cells), "html.parser")
 
 
@@ -210,7 +210,7 @@ def anchors_of(file: Path) -> set[str]:
 def anchors(file: Path, html: BeautifulSoup) -> set[str]:
     """The targets of a # in a file that becomes `html`: a notebook's ids, or those of GitHub."""
     if file.with_suffix(".py") in NOTEBOOKS:
-        return page.OWN_IDS | {tag["id"] for tag in html.find_all(id=True)}
+        return prose.OWN_IDS | {tag["id"] for tag in html.find_all(id=True)}
     slugs, found = [], set()
     for heading in html.find_all(re.compile(r"^h[1-6]$")):
         title = heading.get_text().removesuffix("#").strip().lower()
@@ -300,7 +300,7 @@ def test_links_that_lead_nowhere_are_seen():
         "[a](<READ ME.md>)",
     ):  # fmt: skip
         assert broken(render(["# Terms", text], ROOT), ROOT / "README.md"), text
-    with pytest.raises(page.PageError, match="no picture"):
+    with pytest.raises(prose.PageError, match="no picture"):
         render(["![a](images/nowhere.svg)"], ROOT)
     good = "# Some `terms`\n[a](#some-terms) [b](README.md#how-it-compares) [c](blog/page.py) "
     good += "[d](https://arxiv.org/abs/1706.03762#S3)"

@@ -1,5 +1,6 @@
 """What a reader writes on the page: right functions, what wrong ones are told, the live model."""
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -65,6 +66,8 @@ RATE = """def rate(step, d_model, warmup):
 """
 RIGHT = dict(attention=ATTENTION, positions=POSITIONS, masks=MASKS, layer_norm=NORM, decode=DECODE)
 RIGHT |= dict(loss_gradient=GRADIENT, rate=RATE)
+# in this order, and then to the clinic
+ON_THE_PAGE = ["attention", "positions", "layer_norm", "masks", "decode", "loss_gradient", "rate"]
 WRONG = [
     ("attention", " / sqrt(len(k))", "", "not_scaled"),
     ("attention", " / sqrt(len(k))", " / len(k)", "scaled_by_d_k"),
@@ -150,10 +153,7 @@ def said(tab, name: str, code: str, button: str = "Check it") -> str:
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_function_is_right_and_works_in_the_live_model(tab, name):
     text = said(tab, name, RIGHT[name])
-    functions = tab.evaluate(
-        "[...document.querySelectorAll('.write-it')].map((fold) => fold.dataset.function)"
-    )
-    following = [*functions[functions.index(name) + 1 :], None][0]
+    following = dict(itertools.pairwise(ON_THE_PAGE)).get(name)
     way_on = f"Next, write {following} ▸" if following else "To the clinic ▸"
     assert "Right" in text and text.endswith(way_on)
     if name in ("attention", "positions", "layer_norm", "decode"):

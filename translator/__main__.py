@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -132,11 +132,11 @@ def train(
     str(run.resolve()).encode()  # what writes and reads weights wants UTF-8 of names
     with refusing("these settings do not fit together", ValueError):
         settings = make_settings(preset, words, changes or {})
-    given = (changes or {}) | ({"bpe": 0} if words else {})
+    options_given = (changes or {}) | ({"bpe": 0} if words else {})
     corpus = corpus_of(data, src, tgt, held_out)
     if corpus.folder and corpus.folder.resolve() == run.resolve():
         raise Refused(f"--run is the folder of the data, {data}; give a folder of its own")
-    folder = RunFolder(run, corpus, settings, preset, given, longest, start_from)
+    folder = RunFolder(run, corpus, settings, preset, options_given, longest, start_from)
     with process_group():
         if shard and processes()[1] == 1:
             raise Refused("--shard divides the model among processes; start several with torchrun")
@@ -314,22 +314,16 @@ def translate(
             from, and placeholders and letters that were lost
         n_best: with --json, so many translations of each line, the best first; at most --beam
     """
-    if sentence and input:
-        raise Refused("give sentences or --input, not both")
     input = None if input == Path("-") else input
-    if input and output and output.exists() and output.samefile(input):
-        raise Refused(f"--input and --output are one file, {input}")
-    for text in sentence:
-        if os.path.isfile(text):
-            other = f"--input {text} translates the lines of that file"
-            warn(f"{text} is translated as a sentence; {other}")
+    check_translate(sentence, input, output)
     if n_best > 1 and not as_json:
         raise Refused("--n-best needs --json; without it there is one line for each sentence")
     if as_json and (engine == "ctranslate2" or type_):
         raise Refused("--json is PyTorch's work; leave --engine and --type out")
     engine = "pytorch" if as_json else engine
     search = open_search(model_folder(model), beam, alpha, device, engine, type_, n_best)
-    first, empty = 1, []
+    first = 1  # the number of a chunk's first line
+    empty = []
     with ExitStack() as files:
         if sentence:
             # a line feed ends a line here, too, as in "$(cat FILE)"
@@ -345,8 +339,7 @@ def translate(
 
                 results = judged(search, chunk, warn, first)
             else:
-                texts = search.translate(chunk, warn, first)
-                results = [{"translation": text} for text in texts]
+                results = [{"translation": t} for t in search.translate(chunk, warn, first)]
             empty += add_losses(search.pieces, chunk, results, warn, first)
             translations = [
                 json.dumps(result, ensure_ascii=False) if as_json else result["translation"]
@@ -356,15 +349,31 @@ def translate(
                 answer(*translations, file=out)
             first += len(chunk)
     if empty:
-        lines = f"{len(empty)} of {first - 1} lines (line {some_of(empty)})"
-        raise Refused(f"not translated: {lines}; their places are empty")
+        raise Refused(
+            f"not translated: {len(empty)} of {first - 1} lines (line {some_of(empty)}); "
+            "their places are empty"
+        )
+
+
+def check_translate(sentence: tuple[str, ...], input: Path | None, output: Path | None) -> None:
+    """Refused if a user can't mean what is to be translated; a note if he may mean a file."""
+    if sentence and input:
+        raise Refused("give sentences or --input, not both")
+    if input and output and output.exists() and output.samefile(input):
+        raise Refused(f"--input and --output are one file, {input}")
+    for text in sentence:
+        if os.path.isfile(text):
+            warn(
+                f"{text} is translated as a sentence; "
+                f"--input {text} translates the lines of that file"
+            )
 
 
 def arriving_lines(stream: Any) -> Iterator[list[str]]:
     """Standard input's lines as they come; a text in its place, as in notebooks, may lack bytes."""
     name = "standard input"
     if stream is None or stream.closed:
-        raise Refused(f"nothing to translate: {name} is closed; give sentences or --input")
+        raise Refused("nothing to translate: standard input is closed; give sentences or --input")
     if stream.isatty():
         warn("one sentence per line; Ctrl-D ends")
     if hasattr(stream, "buffer"):
@@ -406,12 +415,13 @@ def evaluate(
 
     folder = model_folder(model)
     search = open_search(folder, beam, alpha, device, engine, type_)
-    pairs = Corpus(data, *search.languages, held_out).full_pairs(split, warn)
+    src, tgt = search.languages
+    pairs = Corpus(data, src, tgt, held_out).full_pairs(split, warn)
     sources, references = zip(*pairs, strict=True)
     start = time.monotonic()
     translations = search.translate(list(sources), warn)
     count = len(sources)
-    result = {"data": data, "split": split, "sentences": count}
+    result: dict[str, Any] = {"data": data, "split": split, "sentences": count}
     held_out_of_train = ""
     if held_out is not None:
         result["held_out"] = held_out
@@ -563,10 +573,13 @@ def export(
         print(f"{out}: float16")
         return
     converter.write_ctranslate2(translator, out, quantization)
-    words = "its tokens are made with the tokenizer.json beside it, from words cut by spaCy's rules"
-    command = f"python {out / 'translate.py'} translates standard input"
-    how = words if translator.tokenizer.words else command
-    print(f"{out}: for {to}, {quantization or 'float32'}; {how}")
+    if translator.tokenizer.words:
+        usage = (
+            "its tokens are made with the tokenizer.json beside it, from words cut by spaCy's rules"
+        )
+    else:
+        usage = f"python {out / 'translate.py'} translates standard input"
+    print(f"{out}: for {to}, {quantization or 'float32'}; " + usage)
 
 
 def import_model(source: Data, *, out: Out, src: str | None = None, tgt: str | None = None) -> None:
@@ -585,41 +598,105 @@ def import_model(source: Data, *, out: Out, src: str | None = None, tgt: str | N
     from translator.marian import import_marian
 
     translator = import_marian(source, out, src, tgt)
-    size, (src, tgt) = sum(p.numel() for p in translator.model.parameters()), translator.languages
+    size = sum(p.numel() for p in translator.model.parameters())
+    src, tgt = translator.languages
     print(f"{out}: {src} to {tgt}, {size:,} parameters, {len(translator.tokenizer):,} tokens")
 
 
 def judge(
     file: File, *, new: bool = False, gate: Integer | None = None, watch: bool = False,
-    split: str = "val", report: File | None = None,
+    split: str = "val", report: File | None = None, learn: str | None = None,
+    minutes: PositiveFloat = 20, run: File | None = None, src: str = "de", tgt: str = "en",
 ) -> int:  # fmt: skip
     """Try a Transformer that you wrote yourself, gate by gate, with the shipped weights.
 
     A wrong answer is compared with those of known mistakes. When all gates up to decoding
     are right, your code translates. The exit status is 1 if a gate isn't right.
 
+    With --learn, your code learns from fresh weights: German numbers, which is gate 20, or a
+    language, as in `--learn multi30k --run runs/mine`. What it has learned is a model like any
+    other, if your functions pass the gates. With --run alone, your code translates the lines of
+    standard input with the weights that it learned there.
+
     Args:
         file: your file in Python, with the functions that --new writes, or a notebook's code cells
-        new: write the file, with an empty function for each gate
+        new: write the file, with an empty function for each gate, and AGENTS.md beside it, which
+            makes a tutor of a coding assistant
         gate: the number of the only gate to try
         watch: try it again at each saving, until Ctrl-C
         split: the sentences that are translated for a score: as many as a minute allows
-        report: a file for what was said, without any code
+        report: a file for what was said, without any code; FILE.json is as Gradescope reads it
+        learn: let your code learn: numbers, or whatever `train --data` takes
+        minutes: how long it may learn a language in all; a run that is there goes on
+        run: the folder of what it learns
+        src: source language
+        tgt: target language
     """
     from practice import judge as practice  # it reads a model when asked, and nobody else does
-    from practice.gates import stubs
 
     if new:
-        if file.exists():
-            raise Refused(f"{file} is there already, and stays as it is")
-        if file.suffix != ".py":
-            raise Refused(f"{file}: --new writes Python, so give it a name that ends in .py")
-        if sys.flags.optimize > 1:
-            raise Refused("Python's -OO takes away the text that --new writes: leave it out")
-        write_text(file, stubs())
-        how = f"judge it with: judge {file}; --watch does it at each saving"
-        print(f"{file}: {len(practice.GATES)} gates; {how}")
-        return 0
+        return new_file(file)
+    check_judged(file, gate, split, report)
+    report = None if report == Path("-") else report  # it is said there anyway
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        print(line, flush=True)
+
+    if learn or run:
+        passed = practise(file, learn, run, minutes, (src, tgt), say)
+        if report:
+            write_report(report, lines, [practice.scored("gate 20: it learns", passed, lines[-1])])
+        return 0 if passed else 1
+
+    def once() -> bool:
+        lines.clear()
+        verdicts: dict[int, Any] = {}
+        passed = practice.judge(file, gate, split, say, verdicts)
+        if report:
+            write_report(report, lines, practice.scored_gates(verdicts, gate))
+        return passed
+
+    if watch:
+        practice.watch(file, once)
+    return 0 if once() else 1
+
+
+def write_report(report: Path, lines: list[str], tests: list[dict[str, Any]]) -> None:
+    """What was said; in FILE.json with a point for each test, as Gradescope reads it."""
+    text = "\n".join(lines) + "\n"
+    if report.suffix == ".json":
+        score = sum(test["score"] for test in tests)
+        text = json.dumps({"score": score, "output": text, "tests": tests}, indent=1)
+    write_text(report, text)
+
+
+def new_file(file: Path) -> int:
+    """Write an empty file for the judge, and beside it what makes a tutor of an assistant."""
+    from practice.gates import GATES, TUTOR, stubs
+
+    if file.exists():
+        raise Refused(f"{file} is there already, and stays as it is")
+    if file.suffix != ".py":
+        raise Refused(f"{file}: --new writes Python, so give it a name that ends in .py")
+    if sys.flags.optimize > 1:
+        raise Refused("Python's -OO takes away the text that --new writes: leave it out")
+    write_text(file, stubs())
+    print(
+        f"{file}: {len(GATES)} gates; judge it with: judge {file}; --watch does it at each saving"
+    )
+    tutor = file.with_name("AGENTS.md")
+    if not tutor.exists():
+        write_text(tutor, TUTOR.format(name=file.name))
+        print(f"{tutor} asks a coding assistant to help you, and not to write it for you")
+    return 0
+
+
+def check_judged(file: Path, gate: int | None, split: str, report: Path | None) -> None:
+    """Raise Refused for what can't be judged, before anything is."""
+    from practice import judge as practice
+
     if not file.is_file():
         raise Refused(f"{file} isn't a file; judge --new {file} writes an empty one")
     if file.suffix not in (".py", ".ipynb"):
@@ -630,27 +707,41 @@ def judge(
         raise Refused(
             f"--split is {split}, and the data has no such sentences; val is always there"
         )
-    report = None if report == Path("-") else report  # it is said there anyway
     if report and report.exists() and report.samefile(file):
         raise Refused(f"--report is {file} itself")
-    if report and not report.exists():
+    if report and report != Path("-") and not report.exists():
         write_text(report, "")  # better refused now than afterwards
 
-    def once() -> bool:
-        lines: list[str] = []
 
-        def say(line: str) -> None:
-            lines.append(line)
-            print(line, flush=True)
+def typed_numbers() -> Iterator[str]:
+    """What somebody types, until nothing."""
+    with suppress(EOFError):
+        while line := input("a number below 1000, or nothing to end: ").strip():
+            yield line
 
-        right = practice.judge(file, gate, split, say)
-        if report:
-            write_text(report, "\n".join(lines) + "\n")
-        return right
 
-    if watch:
-        practice.watch(file, once)
-    return 0 if once() else 1
+def practise(
+    file: Path, source: str | None, run: Path | None, minutes: float,
+    languages: tuple[str, str], say: Callable[[str], None],
+) -> bool:  # fmt: skip
+    """Let a file learn; or translate by what it has learned in a run."""
+    from practice import learn as practice
+
+    if source == "numbers":
+        typed = typed_numbers() if sys.stdin and sys.stdin.isatty() else ()
+        return practice.learn_numbers(file, say, typed)
+    if run is None:
+        raise Refused(f"--learn {source} needs a folder for what is learned: --run runs/mine")
+    with refusing(f"--run {run}", practice.Stuck):
+        study = practice.Study(run, file, source, languages)
+        if source is None:
+            for text in practice.own_lines(study, arriving_lines(sys.stdin)):
+                say(text)
+            return True
+    corpus = Corpus(source, *study.languages)
+    texts = [corpus.full_pairs(split, warn) for split in ("train", "val")]
+    study.read(*map(list, texts))
+    return practice.learn_language(study, minutes, say)
 
 
 def doctor(
@@ -683,8 +774,8 @@ def captions(*, out: Out) -> None:
                 (out / f"{split}.{language}").write_text("\n".join(side) + "\n", encoding="utf-8")
 
 
-def explained(error: Exception, given: list[str]) -> str:
-    """What an error says, in one line; `given` are the arguments of the command line."""
+def explained(error: Exception, arguments: list[str]) -> str:
+    """What an error says, in one line; `arguments` are those of the command line."""
     text = " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
         return f"{error.filename}: {error.strerror}"
@@ -695,12 +786,12 @@ def explained(error: Exception, given: list[str]) -> str:
     if isinstance(error, cyclopts.UnknownCommandError):
         return f"{text}; --help lists them"
     if isinstance(error, cyclopts.UnknownOptionError):
-        if other := OTHER_NAMES.get(str(error.token.keyword)):
-            return f"Unknown option: {error.token.keyword}. Did you mean {other}?"
-        if given[:1] in (["translate"], ["explain"]):
+        if our_name := OTHER_NAMES.get(str(error.token.keyword)):
+            return f"Unknown option: {error.token.keyword}. Did you mean {our_name}?"
+        if arguments[:1] in (["translate"], ["explain"]):
             return f"{text} A sentence that begins with a dash comes last, after --"
     if missing := re.fullmatch(r'Command "\w+" parameter (\S+) requires an argument\.', text):
-        return f"{missing[1]} {'needs a value' if missing[1] in given else 'is missing'}"
+        return f"{missing[1]} {'needs a value' if missing[1] in arguments else 'is missing'}"
     return text
 
 
@@ -718,6 +809,15 @@ def with_streams(arguments: list[str]) -> list[str]:
         else:
             joined.append("--input=-" if arguments[0] == "translate" else argument)
     return joined
+
+
+def with_numbers(arguments: list[str]) -> list[str]:
+    """Arguments in which --learn without a value means the numbers."""
+    following = [*arguments, "--"][1:]
+    return [
+        "--learn=numbers" if argument == "--learn" and after.startswith("-") else argument
+        for argument, after in zip(arguments, following, strict=True)
+    ]
 
 
 def version() -> str:
@@ -738,7 +838,7 @@ def main(arguments: list[str] | None = None) -> int:
     for command in commands:
         app.command(command)
     app.command(import_model, name="import")
-    arguments = with_streams(sys.argv[1:] if arguments is None else arguments)
+    arguments = with_numbers(with_streams(sys.argv[1:] if arguments is None else arguments))
     with redirect_stdout(Steady(sys.stdout)) as out, redirect_stderr(Steady(sys.stderr)) as err:
         try:
             with within_memory("out of memory"):

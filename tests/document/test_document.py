@@ -198,12 +198,13 @@ def test_the_readme_has_the_commands_that_ci_runs():
     assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("exec make test")
     targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
     assert set(re.findall(r"(?:^|`)make ([a-z]+)", readme, re.M)) <= targets
-    calls = re.findall(r"the_annotated_transformer\.py ([a-z]+)([^\n]*)", readme)
-    assert {name for name, _ in calls} == {"train", "translate", "evaluate", "explain", "judge"}
+    program = (ROOT / "translator" / "README.md").read_text("utf-8")
+    calls = re.findall(r"the_annotated_transformer\.py ([a-z]+)([^\n`]*)", readme + program)
+    assert {"train", "translate", "evaluate", "explain", "plan", "doctor"} <= {*dict(calls)}
     settings = {field.name for kind in (Settings, Limits) for field in dataclasses.fields(kind)}
     for command, options in calls:
         parameters = inspect.signature(getattr(commands, command)).parameters
-        known = {*parameters, *(settings if command == "train" else ())}
+        known = {*parameters, "json", *(settings if command == "train" else ())}
         assert {name.replace("-", "_") for name in re.findall(r"--([a-z-]+)", options)} <= known
 
 

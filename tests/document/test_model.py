@@ -4,6 +4,7 @@ import copy
 import io
 import math
 import re
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -351,6 +352,24 @@ def test_bad_sizes_are_refused_with_the_numbers(sizes, message):
     tat.make_model(**good)
     with pytest.raises(ValueError, match=message):
         tat.make_model(**good | sizes)
+
+
+# --- Parts of one's own ---
+def test_parts_stand_wherever_they_should():
+    """Catches an argument without effect, one module for two layers, and a model saved without."""
+    count = {"attention": 4, "cross_attention": 2, "feed_forward": 4, "connection": 10}
+    count |= {"norm_layer": 12, "positions": 2}
+    bases = dict.fromkeys(("attention", "cross_attention"), tat.AdjustableAttention)
+    bases |= {"feed_forward": tat.DroppingFeedForward, "connection": tat.DroppingConnection}
+    bases |= {"norm_layer": nn.LayerNorm, "positions": tat.PositionalEncoding}
+    parts = {name: type(name, (base,), {}) for name, base in bases.items()}
+    model = tat.make_model(9, 9, 2, 16, 24, 4, norm="pre", **parts)
+    kinds = Counter(type(module).__name__ for module in model.modules())
+    assert {name: kinds[name] for name in parts} == count
+    with pytest.raises(ValueError, match="so nobody could load it"):
+        tat.savable_weights(model, 9)
+    only_attention = tat.make_model(9, 9, 2, 16, 24, 4, attention=parts["attention"])
+    assert Counter(type(m).__name__ for m in only_attention.modules())["attention"] == 6
 
 
 # --- Recorded weights ---

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import textwrap
 
 import torch
 from torch.testing import assert_close
@@ -36,10 +37,11 @@ def test_code_written_for_the_2022_edition_runs():
     assert_close(model.generator(decoded), logits.log_softmax(-1))
 
 
-def test_the_readme_has_code_that_runs(tmp_path):
+def test_the_readme_of_the_program_has_code_that_runs(tmp_path):
     """Catches a moved name, a new required argument, and a sentence translated letter by letter."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", readme, re.S)
+    readme = (ROOT / "translator" / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r" *```python\n(.*?) *```", readme, re.S)
+    code = textwrap.dedent(code)
     code = code.replace("runs/mine", str(tmp_path / "mine"))
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -162,6 +162,22 @@ def test_what_is_tried_happens_as_the_text_says(capsys):
     assert written["shift"] == "it writes:" + " <s>" * 17
 
 
+def first_loss(model: tat.Transformer) -> float:
+    batch = tat.Batch(tat.our_ids(), tat.write_by_hand())
+    logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    return tat.F.cross_entropy(logits.flatten(0, 1), batch.tgt_y.flatten()).item()
+
+
+@torch.no_grad()
+def test_a_table_of_large_entries_is_sure_of_what_it_has_just_read():
+    """The first loss that readers predict: about 127 instead of 9."""
+    torch.manual_seed(0)
+    model = tat.make_model(6106, 6106, **tat.SIZES, dropout=0.0, norm="pre", tie="all")
+    assert 8.7 < first_loss(model) < 9.5
+    torch.nn.init.normal_(model.generator.proj.weight)
+    assert 120 < first_loss(model) < 135
+
+
 def test_neurons_answer_to_what_the_text_says(tokens):
     """Number 215 of the first layer to verbs, in the sentence and in the whole vocabulary."""
     attended = tat.our_connection(0, 1).norm(tat.our_attended())

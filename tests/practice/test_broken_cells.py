@@ -68,9 +68,9 @@ def cleared_by_the_optimiser(self, pairs):
          {"Transformer__encode": embedded_without_gradient}),
         ("another loss", ["gradient"], {"Trainer__gradient": divided_by_pairs}),
         ("Does the mask leave each row a key", ["wires"],
-         {"attention": mistakes.attention_with(flipped=True)}),
+         {"attention": mistakes.masks.attention_with(flipped=True)}),
         ("well:", ["gradient"], {"Trainer__gradient": cleared_by_the_optimiser}),
-        ("well:", ["wires"], {"attention": mistakes.attention_with(fill=-1e9)}),
+        ("well:", ["wires"], {"attention": mistakes.masks.attention_with(fill=-1e9)}),
     ],
 )  # fmt: skip
 def test_a_wrong_repair_is_not_called_well_and_a_right_one_is(said, exams, parts, capsys):

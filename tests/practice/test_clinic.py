@@ -100,15 +100,15 @@ def test_each_mistake_says_where_the_document_explains_it():
 # --- What is found, and by which examination ---
 
 
-@pytest.mark.parametrize("name", [name for name, m in CATALOGUE.items() if m.found in CHEAP])
+@pytest.mark.parametrize("name", [name for name, m in CATALOGUE.items() if m.seen_by in CHEAP])
 def test_a_mistake_is_found_by_the_examination_that_its_entry_names(name):
     """Catches a test that sees nothing any more, and an entry whose examination isn't the first."""
     mistake = CATALOGUE[name]
-    exams = CHEAP[: CHEAP.index(mistake.found) + 1]
+    exams = CHEAP[: CHEAP.index(mistake.seen_by) + 1]
     with mistakes.made(name):
         make = functools.partial(examine.of_document, mistakes.settings_with(name))
         found = ill(make, exams=exams)
-    assert mistake.found == next((examine.TESTS[test].exam for test in found), "none"), found
+    assert mistake.seen_by == next((examine.TESTS[test].exam for test in found), "none"), found
     # who doesn't read it says nothing of its order
     assert not {"source", "source order"} <= set(found)
 
@@ -120,7 +120,7 @@ def test_entries_say_what_the_rows_say():
     for row in rows:
         nothing = "run" if row["seen"] else "none"
         first = next((exam for exam in examine.EXAMINATIONS if exam in row["seen"]), nothing)
-        assert CATALOGUE[row["mistake"]].found == first, row["mistake"]
+        assert CATALOGUE[row["mistake"]].seen_by == first, row["mistake"]
         exact, harmless = row.get("held_out_exact", 0.0), CATALOGUE[row["mistake"]].harmless
         assert exact > 0.9 or not harmless, row["mistake"]
 

@@ -13,7 +13,7 @@ import torch
 
 import since_2017 as since
 import the_annotated_transformer as tat
-from blog.page import run_node
+from blog.style import run_node
 from tests.helpers import ROOT, SOAK, node, offline_tab
 from translator import explorer
 from translator.captions import caption_corpus, caption_pairs

@@ -8,6 +8,7 @@ import builtins
 import errno
 import importlib.util
 import io
+import json
 import os
 import shutil
 import signal
@@ -255,9 +256,29 @@ def test_the_judge_writes_over_nothing_and_returns_what_it_found(monkeypatch, ca
     for right, status, left in ends:
         monkeypatch.setattr("practice.judge.judge", Mock(side_effect=right))
         assert main([*command, str(report)]) == status and report.read_text() == left
-    monkeypatch.setattr("practice.judge.judge", lambda path, gate, split, say: say("judged"))
+    monkeypatch.setattr("practice.judge.judge", lambda path, gate, split, say, _: say("judged"))
     monkeypatch.setattr("time.sleep", Mock(side_effect=[None, KeyboardInterrupt]))
     assert main([*command, str(report), "--watch"]) == 130 and report.read_text() == "judged\n"
+    tutor = tmp_path / "AGENTS.md"
+    tutor.write_text("mine")
+    assert main(["judge", "--new", str(tmp_path / "new.py")]) == 0 and tutor.read_text() == "mine"
+    tutor.unlink()
+    assert main(["judge", "--new", str(tmp_path / "newer.py")]) == 0
+    assert "newer.py" in tutor.read_text()
+
+
+def test_what_a_file_learns_is_asked_for_by_its_source(monkeypatch, capsys, tmp_path):
+    """--learn alone means numbers; a report in JSON has the points of Gradescope's results."""
+    (mine := tmp_path / "mine.py").write_text("mine")
+    report = tmp_path / "results.json"
+    monkeypatch.setattr("practice.learn.learn_numbers", lambda path, say, typed: say("20") or True)
+    for learn in (["--learn"], ["--learn", "numbers"], ["--learn", "--gate", "1"]):
+        assert main(["judge", str(mine), *learn, "--report", str(report)]) == 0
+        result = json.loads(report.read_text())
+        assert result["score"] == result["tests"][0]["score"] == 1 and result["output"] == "20\n"
+    command = ["judge", str(mine), "--learn", "captions", "--report", str(tmp_path / "text")]
+    assert "needs a folder" in refused(capsys, command)
+    assert "no folder of `judge" in refused(capsys, ["judge", str(mine), "--run", str(tmp_path)])
 
 
 # --- Signals ---

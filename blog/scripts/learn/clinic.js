@@ -1,4 +1,4 @@
-// A patient of the page's clinic: the small model with a mistake of practice/mistakes.py, and the
+// A patient of the page's clinic: the small model with a mistake of practice/mistakes, and the
 // tests that can be ordered. What they measure has the names and bounds of practice/examine.py. The
 // tests of the first group need a fresh model, and are made when they are ordered; those of the
 // second need a trained one, whose row is in patients.jsonl.

@@ -252,7 +252,7 @@ export const Learn = (Real = Float32Array, { PAD = 0, BOS = 1, EOS = 2 } = {}) =
   // --- The model ---
 
   /** A fresh model; its parameters have the names that they have in the document. One matrix embeds
-   *  and scores. `slip` is a mistake of practice/mistakes.py, by its name there: what it changes is
+   *  and scores. `slip` is a mistake of practice/mistakes, by its name there: what it changes is
    *  where the name stands below. */
   function make_model({
     vocab,

@@ -1,5 +1,5 @@
 // The worker of the editors: what is asked, what is right, and what comes out with a mistake of
-// practice/mistakes.py. MicroPython, whose script comes before this, makes `loadMicroPython`.
+// practice/mistakes. MicroPython, whose script comes before this, makes `loadMicroPython`.
 
 import { attention } from "./attention.js";
 import { CachedDecoder, greedyDecode } from "./decoding.js";

@@ -1,0 +1,1 @@
+"""What executes the notebooks and makes the pages; `python -m blog --help` lists the commands."""

@@ -1,0 +1,152 @@
+"""The catalogue: mistakes that people make when they build a Transformer, as patches.
+
+    CATALOGUE["no_causal_mask"]        a Mistake: what is written, what people believe, what it does
+    with made("no_causal_mask"): ...   the document's module with this mistake; undone at the end
+
+A mistake says what it puts in place of what, as `mistake(..., rate=function)`, or with two
+underscores for a method, `Trainer__gradient=function`. It is in force while its model trains and
+while it is examined, because whoever made it made it in both. What the document has only inside
+its examples (which numbers to learn from, how to translate them) is here as `numbers`, `examined`
+and `translate`, so that it can be made wrong as well: call these through the module.
+"""
+
+import contextlib
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+from torch import nn
+
+import the_annotated_transformer as tat
+from the_annotated_transformer import BOS, EOS, Config, Pair
+
+HEALTHY = Config(
+    N=1, d_model=16, d_ff=32, h=2, dropout=0.0, norm="pre", factor=0.7, warmup=100, smoothing=0.0
+)  # the settings of the document's German numbers
+LONGEST = 8  # tokens that a translation of a number may have
+
+
+class Mistake(NamedTuple):
+    """One mistake. `page`: the model in the page can have it; `trains` is False if it is made after
+    training, so that a healthy model serves."""
+
+    name: str
+    kind: str  # mask, shift, data, attention, heads, positions, norm, loss, schedule, adam,
+    # decoding or report; slip for those of SLIPS
+    line: str  # what is written, for what should be
+    section: str  # the heading under which the document explains it
+    seen_by: str  # the cheapest examination that sees it, a key of examine.EXAMINATIONS; run
+    # if only a finished run shows it, or none
+    belief: str  # what the one who writes it believes
+    effect: str  # what it does
+    puts: dict[str, Any]  # what is put in place of what
+    settings: dict[str, Any]
+    harmless: bool  # at this size
+    page: bool
+    trains: bool
+
+
+CATALOGUE: dict[str, Mistake] = {}
+SLIPS: dict[str, Mistake] = {}  # of single functions; a whole training hardly shows most of them
+
+
+def mistake(
+    name: str, *, kind: str, line: str, section: str, seen_by: str, belief: str, effect: str,
+    settings: dict[str, Any] | None = None, harmless: bool = False, page: bool = False,
+    trains: bool = True, **puts: Any,
+) -> None:  # fmt: skip
+    """Enter a mistake in the catalogue; its fields are those of Mistake."""
+    CATALOGUE[name] = Mistake(
+        name, kind, line, section, seen_by, belief, effect, puts, settings or {}, harmless, page,
+        trains,
+    )  # fmt: skip
+
+
+def slip(name: str, *, line: str, effect: str, **puts: Any) -> None:
+    """Enter one that is seen only beside a reference with the same weights."""
+    SLIPS[name] = Mistake(
+        name, "slip", line, "", "reference", "", effect, puts, {}, harmless=True, page=False,
+        trains=True,
+    )  # fmt: skip
+
+
+def place(what: str) -> tuple[Any, str]:
+    """The owner and the last part of a name that something is put in place of."""
+    owner, _, method = what.partition("__")
+    if method:
+        return getattr(tat, owner, None) or getattr(nn, owner), method
+    if what in ("numbers", "examined", "translate"):
+        return sys.modules["practice.mistakes"], what
+    return torch.optim if what == "Adam" else tat, what
+
+
+@contextlib.contextmanager
+def put(puts: dict[str, Any]) -> Iterator[None]:
+    """The document's module with something in place of something; afterwards all is as before."""
+    with contextlib.ExitStack() as stack:
+        for what, new in puts.items():
+            stack.enter_context(mock.patch.object(*place(what), new))
+        yield
+
+
+@contextlib.contextmanager
+def made(name: str) -> Iterator[Mistake]:
+    """The document's module with this mistake in it."""
+    found = CATALOGUE.get(name) or SLIPS[name]
+    with put(found.puts):
+        yield found
+
+
+def settings_with(name: str) -> Config:
+    """The settings of a model that has this mistake."""
+    return Config(**(vars(HEALTHY) | CATALOGUE[name].settings))
+
+
+# --- What the document has only inside its examples ---
+
+
+def numbers(known: list[int], held_out: list[int], draw: random.Random) -> Iterator[list[int]]:
+    """The numbers of one update after the other: a quarter of them small."""
+    while True:
+        yield [*draw.choices(range(100), k=8), *draw.choices(known, k=24)]
+
+
+def examined(pairs: list[Pair]) -> list[Pair]:
+    """The pairs that a trained model is asked about, as the reader's code encodes them."""
+    return pairs
+
+
+def translate(
+    model: nn.Module, pairs: list[Pair], longest: int = LONGEST, start: int = BOS,
+    mask: bool = True, decode: Callable | None = None,
+) -> list[list[int]]:  # fmt: skip
+    """Greedy translations of the sources, without BOS, up to and with EOS; the targets are not
+    looked at. By the document's naive loop, or another one."""
+    src = tat.pad_rows([pair.src for pair in pairs])
+    src_mask = tat.source_mask(src) if mask else None
+    found = (decode or tat.greedy_decode_naive)(model, src, src_mask, longest + 1, start)
+    return [until_end(row) for row in found[:, 1:].tolist()]
+
+
+def until_end(row: list[int]) -> list[int]:
+    """Ids up to and with the first EOS."""
+    return row[: row.index(EOS) + 1] if EOS in row else row
+
+
+def cached(model: nn.Module, pairs: list[Pair], longest: int = LONGEST) -> list[list[int]]:
+    """The same translations by the document's decoder that keeps keys and values."""
+    return right_translate(model, pairs, longest, decode=tat.greedy_decode)
+
+
+# What is replaced, as it is in the document: mistakes call it.
+right_attention, right_batch, right_gradient = tat.attention, tat.make_batch, tat.Trainer.gradient
+right_loss, right_smoothed, right_rate = tat.batch_loss, tat.smoothed_loss, tat.rate
+right_encode, right_encoding, right_step = (
+    tat.Transformer.encode, tat.positional_encoding, tat.CachedDecoder.step
+)  # fmt: skip
+right_initialise, right_init = tat.initialise, tat.Trainer.__init__
+right_numbers, right_translate = numbers, translate
+right_source, right_target, right_adam = tat.source_mask, tat.target_mask, torch.optim.Adam
