@@ -190,11 +190,10 @@ def mistakes_of_the_clinic() -> list[str]:
 
 def mistakes_of_the_page() -> list[str]:
     """The mistakes that the page can name in what a reader writes there."""
-    from practice.mistakes import CATALOGUE, SLIPS
+    from practice.mistakes.plain import FUNCTIONS
 
-    files = "model/python_worker.js", "views/editor.js"
-    scripts = "".join((SOURCES / file).read_text("utf-8") for file in files)
-    return [name for name in CATALOGUE | SLIPS if re.search(rf"\b{name}: ", scripts)]
+    names = [name for function in FUNCTIONS.values() for name, _ in function.mistakes]
+    return list(dict.fromkeys(names))
 
 
 def first_screen() -> str:
