@@ -154,7 +154,8 @@ def own_words() -> Iterator[tuple[str, str]]:
     """The page's own texts, and the file of each."""
     text = r'"((?:[^"\\]|\\.)*)"'
     files = [*sorted(SOURCES.rglob("*.js")), *sorted((BLOG / "template").iterdir())]
-    for path in [*files, BLOG / "page.py"]:
+    files += [BLOG / f"{room}.py" for room in ("page", "links", "times")]
+    for path in files:
         source = path.read_text("utf-8")
         for found in re.finditer(rf"\b(?:say|told|_)\(\s*(?:\w+\s+\? {text}\s+: )?{text}", source):
             yield from ((json.loads(f'"{one}"'), path.name) for one in found.groups() if one)

@@ -241,7 +241,7 @@ def answers(*questions: dict, sentence: str = SENTENCE) -> list:
     """What the editors say of functions, and what the live model writes with them, in Node."""
     content = model_content(read_translator(model_folder()), "x")
     asked = {"content": content, "sentence": sentence, "questions": questions}
-    return node(ASK, asked | {"written": json.loads(pages.python()["written"])})
+    return node(ASK, asked | {"written": json.loads(pages.python(str)["written"])})
 
 
 def few_scores(ids: list[int]) -> list[float]:
