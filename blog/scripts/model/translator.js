@@ -39,16 +39,16 @@ export class Translator {
   // Named as in the document's AttentionMaps: maps[kind][layer][head][query][key].
   attentionMaps(src, ids, distribution = softmax, { changes, top = 5 } = {}) {
     const { memory, weights, hidden } = this.model.encode(src, changes);
-    const decoder = new CachedDecoder(this.model, memory, hidden);
+    const cached = new CachedDecoder(this.model, memory, hidden);
     const listed = (id, p) => ({ id, token: this.tokenizer.pieces[id], p: p[id] });
     const steps = ids.slice(0, -1).map((id, t) => {
-      const { logits, states, ...attended } = decoder.step([id]);
+      const { logits, decoder, cross, whole } = cached.step([id]);
       const p = distribution(logits[0]);
       const own = distribution === softmax ? p : softmax(logits[0]);
       const likeliest = largest(p, top)
         .filter((token) => p[token] > 0)
         .map((token) => listed(token, p));
-      return { ...attended, likeliest, chosen: p[ids[t + 1]], own: own[ids[t + 1]] };
+      return { decoder, cross, whole, likeliest, chosen: p[ids[t + 1]], own: own[ids[t + 1]] };
     });
     const maps = this.byHead({
       encoder: weights,

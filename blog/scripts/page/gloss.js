@@ -1,6 +1,7 @@
 // The English of the German words of the ready sentences, word by word, so that a reader without
 // German knows what he hides, and whom a word looks at.
 
+/** @type {Record<string, string>} by sentence */
 const ENGLISH = {
   "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest.":
     "two women sit on a bench while a man a newspaper reads",

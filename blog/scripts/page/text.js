@@ -63,7 +63,9 @@ function startLiveFigures() {
       for (const { isIntersecting, target } of entries) {
         if (!isIntersecting) continue;
         observer.unobserve(target);
-        whenIdle(() => makeLive(/** @type {HTMLElement} */ (target)));
+        const place = /** @type {HTMLElement} */ (target);
+        if (place.dataset.number === "1") makeLive(place);
+        else whenIdle(() => makeLive(place));
       }
     },
     { rootMargin: "300px" },

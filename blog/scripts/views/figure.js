@@ -30,7 +30,7 @@ const PATIENCE_MS = 250; // after which it is said that the model computes
  * @property {boolean} [first] the page's first screen, which shows the least
  * @property {boolean} [open] whether the maps are unfolded
  * @property {object} [state] choices to begin with
- * @property {(state: object, result: object) => void} [changed] told of every change
+ * @property {(state: any, result: any) => void} [changed] told of every change
  */
 
 export class Figure {
@@ -163,6 +163,7 @@ export class Figure {
     else if (i + 1 < count - 1) Changes.swap(this.changes, i, count);
     await this.compute();
     this.$("source").children[i]?.firstChild.focus();
+    lightUp(this); // the step, not what has the focus
   }
 
   switch(switches) {
