@@ -90,11 +90,12 @@ check: $(READY) $(KATEX) ## check the style, the types, that notebook and script
 		"node blog/node_modules/eslint/bin/eslint.js blog" "node blog/types.js" "python -m blog notebook check" "python -m blog quotes"; do \
 		echo "$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
-format: $(READY) $(KATEX) ## format the code, and put the script of the explorer's page together
+format: $(READY) $(KATEX) ## format the code, and put the scripts of the program's pages together
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/$(PRETTIER) --write $(SCRIPTS)
 	$(BIN)/node blog/bundle.js explain translator/explorer_page/explain.js
+	$(BIN)/node blog/bundle.js translate translator/translator_page/translate.js
 
 address: $(READY) ## write the public address, URL=https://github.com/OWNER/NAME, into notebooks, README, pyproject and CITATION
 	$(BIN)/python -m blog address $(URL)

@@ -22,6 +22,7 @@ import pytest
 
 from tests.helpers import SOAK, free_ports, started, wait_for
 from tests.test_write_it import ATTENTION
+from translator.__main__ import main
 
 FIGURE = "document.querySelector('.explorer.ready > div').shadowRoot"
 PANEL = "document.querySelector('.sentence-panel[data-panel=vectors]')"
@@ -244,3 +245,15 @@ def test_nothing_is_wider_than_the_window(firefox, committed_page, language, nam
     for width in (390, 820, 1440):
         firefox.resize(width)
         assert firefox.run(WIDE) == [], width
+
+
+@pytest.mark.parametrize("name", ["webkit", "firefox"])
+def test_a_page_that_translates_opens_from_a_file(request, name, tmp_path):
+    browser, out = request.getfixturevalue(name), tmp_path / "page.html"
+    assert main(["export", "--to", "page", "--out", str(out)]) == 0
+    browser.open(out)
+    browser.run("const field = document.querySelector('#text');"
+                "field.value = 'Ein Hund läuft durch den Schnee.';"
+                "field.dispatchEvent(new Event('input'));")  # fmt: skip
+    browser.until("document.querySelector('#translation').textContent.includes('dog runs through')")
+    assert browser.errors() == []

@@ -138,6 +138,7 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
         "translator/benchmarks/results": "curve.jsonl first_stage.jsonl plan.jsonl",
         "translator/explorer_page":
             "explain.js figure.html models.json page.html panels.css",
+        "translator/translator_page": "page.html translate.js",
     }  # fmt: skip
     data = {f"{folder}/{name}" for folder, names in data.items() for name in names.split()}
     assert len(program) > 10 and (clone / "build/page.html").is_file()

@@ -20,9 +20,11 @@ from cyclopts.types import PositiveFloat
 
 from translator.engine import open_search
 from translator.files import (
+    MODEL_FILES,
     Refused,
     Steady,
     Stopped,
+    digest_of,
     model_folder,
     new_folder,
     nobody,
@@ -398,11 +400,14 @@ def deliver(*lines: str) -> None:
 
 def evaluate(
     *, data: Data, split: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA,
-    as_json: Json = False, held_out: float | None = None, engine: Engine = None,
-    type_: Type = None, device: Device = None,
+    as_json: Json = False, held_out: float | None = None, output: File | None = None,
+    engine: Engine = None, type_: Type = None, device: Device = None,
 ) -> None:  # fmt: skip
     """Translate a split and score it:
     BLEU (13a cased, 13a lower-cased, lower-cased after Moses), chrF and length.
+
+    After ± stands half of a 95% interval, by bootstrap: how much depends on which sentences of
+    this kind the split happens to have.
 
     Args:
         data: multi30k, captions, hf:NAME[:CONFIG][@parquet] or a folder
@@ -410,8 +415,10 @@ def evaluate(
         as_json: print one JSON object
         held_out: with --split val, the share of train that the model was validated on instead of
             val
+        output: a table to write, for a spreadsheet: the chrF of each sentence, source, reference
+            and translation, with tabs between
     """
-    from translator.scoring import SCORES, score
+    from translator.scoring import SCORES, half_width, score, table
 
     folder = model_folder(model)
     search = open_search(folder, beam, alpha, device, engine, type_)
@@ -428,12 +435,19 @@ def evaluate(
         held_out_of_train = f", {held_out:g} of train held out"
     scores = score(translations, list(references), search.languages[1], warn)
     result |= {"search": search.name} | search.engine | scores
+    for name in ("bleu", "chrf"):
+        result[f"{name}_half_width"] = half_width(name, translations, list(references))
+    result["weights"] = digest_of(folder / MODEL_FILES[2])
+    if output:
+        write_text(output, table(list(sources), list(references), translations))
     lines = [
         f"{folder}, {' to '.join(search.languages)}; {split}{held_out_of_train}: "
         f"{count} sentences, {search.name}, by {search.engine['engine']}"
     ]
     for name, title in SCORES.items():
-        lines.append(f"{title:<28}{result[name]:6.2f}  {result[name + '_signature']}")
+        interval = result.get(f"{name}_half_width")
+        width = "        " if interval is None else f" ±{interval:5.2f} "
+        lines.append(f"{title:<28}{result[name]:6.2f}{width} {result[name + '_signature']}")
     lines.append(f"{'length / reference':<28}{result['length']:6.2f}")
     if as_json:
         lines = [json.dumps(result | {"seconds": round(time.monotonic() - start, 1)})]
@@ -549,29 +563,49 @@ def explain(sentence: str, *, out: File, model: Model = None) -> None:
 
 
 def export(
-    *, out: Out, to: Literal["ctranslate2", "half"] = "ctranslate2", model: Model = None,
-    quantization: str | None = None,
+    *, out: Out, to: Literal["ctranslate2", "half", "page"] = "ctranslate2", model: Model = None,
+    quantization: Annotated[str | None, Parameter(name=["--quantization", "--type"])] = None,
+    title: str | None = None, names: tuple[str, str] | None = None, note: str | None = None,
+    score: File | None = None, words: File | None = None,
 ) -> None:  # fmt: skip
-    """Convert a model for another program, or to half its size.
+    """Convert a model for another program, to half its size, or to a page that translates.
 
     Args:
-        to: ctranslate2; or half: a model for this program with weights in float16
-        quantization: for ctranslate2: int8, float16, ...; by default float32
+        out: the folder to write, which must not exist; the HTML file of a page
+        to: ctranslate2; half: a model for this program with weights in float16; or page: one file
+            that translates in a browser, without a network
+        quantization: for ctranslate2: int8, float16, ..., by default float32; for a page: float16,
+            which is the default, or int8, which is half as large
+        title: the page's title
+        names: what the page calls the two languages, such as `--names French English`
+        note: what the page says that the translator knows
+        score: for the page, what `evaluate --json` has printed, as a file
+        words: a JSON object with the page's other texts in another language
     """
-    from translator import export as converter
-    from translator.model_folder import read_translator, write_model
+    from translator.model_folder import read_translator
     from translator.processes import use_device
 
     use_device()
     folder = model_folder(model)
-    translator = read_translator(folder)
+    given = {"--title": title, "--names": names, "--note": note, "--score": score, "--words": words}
+    if to != "page" and (option := next((name for name in given if given[name]), None)):
+        raise Refused(f"{option} is for --to page")
     if to == "half":
         if quantization:
-            raise Refused("--quantization is for ctranslate2; half is always float16")
-        halves = {name: p.half() for name, p in translator.model.named_parameters()}
-        write_model(out, folder, halves)
-        print(f"{out}: float16")
+            raise Refused("--quantization is for ctranslate2 and pages; half is always float16")
+        write_half(folder, out)
         return
+    translator = read_translator(folder)
+    if to == "page":
+        from translator import page_export
+
+        texts = page_export.Texts(title, names, note, words)
+        page = page_export.page(folder, translator, texts, score, quantization or "float16")
+        write_text(out, page)
+        print(f"{out}: {len(page.encode()) / 1e6:.1f} MB, one file that translates in a browser")
+        return
+    from translator import export as converter
+
     converter.write_ctranslate2(translator, out, quantization)
     if translator.tokenizer.words:
         usage = (
@@ -580,6 +614,15 @@ def export(
     else:
         usage = f"python {out / 'translate.py'} translates standard input"
     print(f"{out}: for {to}, {quantization or 'float32'}; " + usage)
+
+
+def write_half(folder: Path, out: Path) -> None:
+    """Write a model folder with the weights of another in float16."""
+    from translator.model_folder import read_translator, write_model
+
+    parameters = read_translator(folder).model.named_parameters()
+    write_model(out, folder, {name: weight.half() for name, weight in parameters})
+    print(f"{out}: float16")
 
 
 def import_model(source: Data, *, out: Out, src: str | None = None, tgt: str | None = None) -> None:

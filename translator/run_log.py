@@ -89,6 +89,14 @@ class SinceRow:
     losses: list[float] = field(default_factory=list)
 
 
+def time_left(progress: Progress) -> str:
+    """How long a run will still take at its speed so far; empty if nobody knows, or at its end."""
+    if progress.left >= 1:  # --patience alone ends it
+        return ""
+    minutes = progress.seconds / 60 * progress.left / (1 - progress.left)
+    return f", {minutes:.0f} min left" if minutes >= 1 else ""
+
+
 class Log:
     """The log of a run, `log.jsonl`, and its progress bar; only the first process writes.
 
@@ -158,4 +166,5 @@ class Log:
         self.write(loss=round(mean, 4), lr=lr, **figures, **accelerator_use(self.device))
         self.bar.set_postfix_str(
             f"update {progress.step}, loss {mean:.3f}, {speed:,.0f} target tokens/s"
+            + time_left(progress)
         )

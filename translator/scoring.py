@@ -77,3 +77,28 @@ def score(
                     "chrF counts letters"
                 )
     return scores
+
+
+def half_width(name: str, translations: list[str], references: list[str]) -> float:
+    """Half of the 95% interval of `bleu` or `chrf`, by a thousand bootstrap samples of sentences.
+
+    The samples are always the same ones, if SACREBLEU_SEED isn't set.
+    """
+    from sacrebleu.metrics import BLEU, CHRF
+
+    # forced, because `score` has already had a warning of tokenised text
+    metric = BLEU(tokenize=cut_of(references), force=True) if name == "bleu" else CHRF()
+    result: Any = metric.corpus_score(translations, [references], n_bootstrap=1000)
+    return round(float(result._ci), 4)
+
+
+def table(sources: list[str], references: list[str], translations: list[str]) -> str:
+    """chrF of each sentence, source, reference and translation: lines with tabs, and a title."""
+    from sacrebleu.metrics import CHRF
+
+    lines = ["chrF\tsource\treference\ttranslation"]
+    for source, reference, translation in zip(sources, references, translations, strict=True):
+        chrf = CHRF().sentence_score(translation, [reference]).score
+        fields = (text.replace("\t", " ") for text in (source, reference, translation))
+        lines.append("\t".join((f"{chrf:.1f}", *fields)))
+    return "\n".join(lines) + "\n"

@@ -162,7 +162,6 @@ class Search:
         check_stepwise(translator.model)
         self.translator, self.beam, self.alpha, self.n_best = translator, beam, alpha, n_best
         self.languages = translator.languages
-        self.batch_size = min(128, max(1, 640 // beam))
         self.lost = 0  # lines that were left empty
         self.told: set[str] = set()  # marks of languages that the model does not know
         self.name = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
@@ -203,7 +202,7 @@ class Search:
                 "it is translated greedily, and badly"
             )
         short = order[len(long) :]
-        size = self.batch_size
+        size = min(128, max(1, 640 // self.beam))
         batches = [[i] for i in long] + [short[i : i + size] for i in range(0, len(short), size)]
         results: list[Any] = [None] * len(lines)
         for numbers in batches:

@@ -133,7 +133,7 @@ def test_what_a_first_reader_may_skip_is_folded(tree_of, name):
     for cell in nbformat.read(ROOT / f"{name}.ipynb", 4).cells:
         if cell.cell_type == "markdown":  # also what one piece of prose leads to from there
             goes_on = asked == 2 and "\n#" not in f"\n{cell.source}"
-            asked = 2 if re.search(notebook.ASKED, cell.source) else int(goes_on)
+            asked = 2 if re.search(notebook.QUESTION, cell.source) else int(goes_on)
         elif asked == 1 and not cell.source.startswith(("# @title ", "@example\n")):
             asked = 0
         marked = cell.source.startswith(("# @title ", "@example\n")) and cell.cell_type == "code"

@@ -20,6 +20,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from docstring_parser import parse_from_object
+from sacrebleu.metrics import CHRF
 
 import the_annotated_transformer as tat
 from tests.helpers import ROOT, caption_files, refused, same
@@ -33,7 +34,7 @@ from translator.model_folder import average_checkpoints, read_translator
 from translator.processes import weights_of
 from translator.run_folder import token_store
 from translator.run_log import read_log
-from translator.scoring import score
+from translator.scoring import half_width, score
 from translator.search import Search
 from translator.settings import PRESETS, Settings
 from translator.sources import load_pairs
@@ -695,7 +696,9 @@ def test_evaluate_reports_scores_with_signatures(run, capsys):
     assert main(command) == 0
     printed = capsys.readouterr().out
     for name in ("bleu", "bleu_lower", "bleu_moses", "chrf"):
-        assert f"{result[name]:.2f}  {result[name + '_signature']}" in printed
+        width = result.get(f"{name}_half_width")
+        interval = " " * 8 if width is None else f" ±{width:5.2f} "
+        assert f"{result[name]:.2f}{interval} {result[name + '_signature']}" in printed
     assert f"{result['length']:.2f}" in printed.splitlines()[-1]
     assert printed.startswith(f"{run}, de to en; test: 60 sentences")
 
@@ -728,6 +731,27 @@ def test_the_search_of_the_command_line_is_the_one_asked_for(
     arguments = ["evaluate", "--model", str(run), "--data", "captions", "--split", "val", "--json"]
     assert main([*arguments, "--engine", engine, *options]) == 0
     assert json.loads(capsys.readouterr().out)["search"] == title and set(asked) == {called}
+
+
+def test_evaluate_writes_sources_references_and_translations_side_by_side(run, tmp_path):
+    table = tmp_path / "test.tsv"
+    command = f"evaluate --model {run} --data captions --split test --beam 1 --output {table}"
+    assert main(command.split()) == 0
+    title, *rows = (line.split("\t") for line in table.read_text("utf-8").splitlines())
+    assert title == ["chrF", "source", "reference", "translation"]
+    assert [tuple(row[1:3]) for row in rows] == load_pairs("captions", "test")
+    best = max(rows, key=lambda row: float(row[0]))
+    assert float(best[0]) == round(CHRF().sentence_score(best[3], [best[2]]).score, 1)
+
+
+def test_an_interval_is_narrower_with_more_sentences():
+    """By a thousand samples, four times as many sentences halve it."""
+    references = [pair[1] for pair in load_pairs("captions", "train")[:40]]
+    translations = [text if i % 2 else text[::-1] for i, text in enumerate(references)]
+    for name in ("bleu", "chrf"):
+        few = half_width(name, translations, references)
+        many = half_width(name, translations * 4, references * 4)
+        assert 1.5 < few / many < 2.7 and half_width(name, references, references) == 0
 
 
 def test_scores_of_known_translations():

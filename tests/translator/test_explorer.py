@@ -160,12 +160,13 @@ def difference(translator: tat.Translator, sentence: str) -> float:
     return float((logits_in_javascript(translator, src, tgt) - expected).abs().max())
 
 
-def test_the_script_of_the_page_is_put_together_of_what_is_here(tmp_path):
+@pytest.mark.parametrize("path", ["explorer_page/explain.js", "translator_page/translate.js"])
+def test_the_script_of_the_page_is_put_together_of_what_is_here(tmp_path, path):
     """It is committed, because an installed package has no `esbuild`; `make format` writes it."""
     if not (ROOT / "blog/node_modules/esbuild").is_dir():
         pytest.skip("no esbuild: npm ci --prefix blog")
-    run_node(str(ROOT / "blog/bundle.js"), "explain", str(tmp_path / "explain.js"), check=True)
-    made, committed = (folder / "explain.js" for folder in (tmp_path, explorer.PARTS))
+    committed, made = ROOT / "translator" / path, tmp_path / "made.js"
+    run_node(str(ROOT / "blog/bundle.js"), committed.stem, str(made), check=True)
     assert made.read_bytes() == committed.read_bytes(), "make format"
 
 

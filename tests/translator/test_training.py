@@ -15,6 +15,7 @@ from translator.__main__ import without_bleu
 from translator.corpus import encode_pairs
 from translator.files import model_folder
 from translator.model_folder import read_translator
+from translator.run_log import time_left
 from translator.scoring import score
 from translator.search import Search
 from translator.settings import Limits, Progress, Settings, build_model
@@ -30,6 +31,13 @@ from translator.trainer import (
 
 
 # --- The loss ---
+def test_a_training_says_how_long_it_will_take():
+    """From all of its time so far; nothing where patience alone ends it, or at the end."""
+    assert time_left(Progress(seconds=600, left=0.75)) == ", 30 min left"
+    assert time_left(Progress(seconds=600, left=1.0)) == ""
+    assert time_left(Progress(seconds=600, left=0.01)) == ""
+
+
 def test_no_gradient_is_computed_where_none_is_asked_for(small_model, sentences, monkeypatch):
     objective = Objective(small_model(), 0.1)
     loss = objective(sentences)

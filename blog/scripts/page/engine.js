@@ -1,46 +1,57 @@
 // The page's side of the model, which computes in a worker.
 
+import { byId } from "./dom.js";
 import { EOS, Tokenizer } from "../model/tokeniser.js";
 import source from "bundle:../model/model_worker.js";
 import { startWorker } from "./worker.js";
 
-/** The worker with a model in it, and the questions that it has not answered yet. */
+/** What explorer.py writes of a model. @typedef {Record<string, any>} ModelContent */
+/** Who waits for an answer. @typedef {{ resolve: (answer: any) => void,
+ *    reject: (error: Error) => void, step?: (count: number) => void }} Waiting */
+/** `step` is told how far a long search is.
+ *  @typedef {{ signal?: AbortSignal, step?: (count: number) => void }} Options */
+
 class Engine {
-  constructor({ weights, ...content }) {
-    this.tokenizer = new Tokenizer(content.vocab, content.merges);
-    this.note = content.note;
-    this.config = content.config;
-    this.waiting = new Map();
-    this.count = 0; // of questions
+  /** @param {ModelContent} model */
+  constructor({ weights = byId("explorer-weights").textContent, ...model }) {
     this.worker = startWorker(source);
+    this.count = 0;
+    /** By the number of the question. @type {Map<number, Waiting>} */
+    this.waiting = new Map();
+    /** @type {Promise<void>} */
     this.ready = new Promise((resolve, reject) => {
       this.worker.onmessage = ({ data }) => {
         if (data.ready) resolve();
         else if (data.failed) reject(new Error(data.failed));
-        else this.answered(data);
+        else this.hear(data);
       };
       this.worker.onerror = (event) => reject(new Error(event.message));
     });
     this.ready.catch(() => {}); // who asks is told
-    const packed = weights ?? document.getElementById("explorer-weights").textContent;
-    this.worker.postMessage({ content: { ...content, weights: packed } });
+    this.worker.postMessage({ content: { ...model, weights } });
+    this.tokenizer = new Tokenizer(model.vocab, model.merges);
+    this.note = model.note;
+    this.config = model.config;
   }
 
-  answered(data) {
-    const question = this.waiting.get(data.id);
-    if ("step" in data) return question?.step?.(data.step);
-    this.waiting.delete(data.id);
-    if ("error" in data) question?.reject(new Error(data.error));
-    else question?.resolve(data.found);
+  /** @param {{ id: number, step?: number, error?: string, found?: any }} message */
+  hear({ id, step, error, found }) {
+    const waiting = this.waiting.get(id);
+    if (step !== undefined) return waiting?.step?.(step);
+    this.waiting.delete(id);
+    if (error !== undefined) waiting?.reject(new Error(error));
+    else waiting?.resolve(found);
   }
 
-  /** A question to the model is a promise; `step` is told how far a long search is. */
+  /** A question to the model (model/jobs.js).
+   *  @param {string} what @param {object} asked @param {Options} options
+   *  @returns {Promise<any>} what that job gives */
   async ask(what, asked, { signal, step } = {}) {
     this.count += 1;
     const id = this.count;
     await this.ready;
-    signal?.throwIfAborted();
     return new Promise((resolve, reject) => {
+      if (signal?.aborted) return reject(signal.reason);
       this.waiting.set(id, { resolve, reject, step });
       this.worker.postMessage({ id, what, asked });
       signal?.addEventListener("abort", () => {
@@ -51,19 +62,27 @@ class Engine {
     });
   }
 
-  /** The ids of a sentence, EOS included. */
+  /** The ids of a sentence, EOS included. @param {string} sentence @returns {number[]} */
   source(sentence) {
     return [...this.tokenizer.encode(sentence), EOS];
   }
 }
 
-/** What explorer.py wrote into the page; a model in it begins to load. */
+/** @param {ModelContent} model */
+export const engine = (model) => new Engine(model);
+
+/** What is known of the page's model and sentence; `engine` is there if the model is.
+ *  @typedef {Record<string, any>} Content */
+
+/** What explorer.py wrote into the page; a model in it begins to load.
+ *  @returns {Promise<Content>} */
 export async function explorerContent() {
-  const content = JSON.parse(document.getElementById("explorer-content").textContent);
-  if (content.model) content.engine = new Engine(content.model);
+  const content = JSON.parse(byId("explorer-content").textContent ?? "");
+  if (content.model) content.engine = engine(content.model);
   return content;
 }
 
+/** @type {Promise<Content> | undefined} */
 let content;
 /** The same, read once for all places of a page. */
 export const liveContent = () => (content ??= explorerContent());

@@ -1,4 +1,4 @@
-// What moves on the page: side notes, charts, the live figures, predictions, contents, copies.
+// What moves on the page: notes, charts, the live figures, predictions, contents, copies.
 
 import { exploreAttention } from "../views/figure.js";
 import { redrawCharts, startCharts } from "./charts.js";
@@ -6,6 +6,7 @@ import { startContents } from "./contents.js";
 import { all, el, targetOf } from "./dom.js";
 import { liveContent } from "./engine.js";
 import { openOnPaper, say } from "./language.js";
+import { startNotes } from "./notes.js";
 import { startPredictions } from "./predictions.js";
 import { yourSentence } from "./sentence.js";
 import { startTheme } from "./theme.js";
@@ -27,33 +28,6 @@ export function startText() {
   startOtherPages();
   document.getElementById("forget")?.addEventListener("click", forget);
   for (const block of all(".highlight")) addCopyButton(block);
-}
-
-/** Side notes: open beside their paragraph where the screen has room, folded behind it elsewhere. */
-function startNotes() {
-  const room = matchMedia("screen and (min-width: 81rem)");
-  /** @param {Event} [event] */
-  const place = (event) => {
-    const paper = event?.type === "beforeprint" || matchMedia("print").matches;
-    for (const note of /** @type {HTMLDetailsElement[]} */ (all("details.note")))
-      placeNote(note, room.matches, paper);
-  };
-  place();
-  room.addEventListener("change", place);
-  for (const name of ["beforeprint", "afterprint"]) addEventListener(name, place);
-}
-
-/** @param {HTMLDetailsElement} note @param {boolean} beside @param {boolean} paper */
-function placeNote(note, beside, paper) {
-  if (beside !== note.classList.contains("beside")) {
-    // before its paragraph, so that both begin at the same height
-    if (beside) note.previousElementSibling?.before(note);
-    else note.nextElementSibling?.after(note);
-  }
-  note.classList.toggle("beside", beside);
-  note.open = beside || paper;
-  // there it is a title, nothing to open
-  all("summary", note)[0].tabIndex = beside ? -1 : 0;
 }
 
 /** Live figures are made ready when one of their places comes near the screen. */

@@ -231,6 +231,10 @@ export function follow(engine, sentence, switches) {
   for (const panel of panels) panel.again();
 }
 
+/** Another view of the sentence that is followed: `again` is called when it changes. */
+export const alsoFollow = (again) => panels.push({ again, draw: again });
+/** What the model computes of it, as `look` tells it; null before there is one. */
+export const facts = async () => followed && look(followed);
 export const drawn = () => Promise.all(panels.map((panel) => panel.draw()));
 globalThis.addEventListener?.("beforeprint", drawn); // on paper, all of them
 

@@ -1,0 +1,171 @@
+"""A translator in one file: what `export --to page` writes.
+
+The page has a field and the translation, which it computes itself, greedily, without a network. Its
+script is `blog/scripts/translate.js`; `make format` puts it together and writes it beside the page.
+"""
+
+import base64
+import gzip
+import html
+import json
+import re
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+import since_2017 as since
+from the_annotated_transformer import Translator
+from translator.explorer import ABOUT, LARGEST, model_content
+from translator.export import check_papers
+from translator.files import MODEL_FILES, Refused, digest_of, read_json, refusing
+from translator.run_folder import token_store
+
+PAGE = Path(__file__).with_name("translator_page")
+# codes of languages that are written from right to left
+RIGHT_TO_LEFT = {"ar", "ckb", "dv", "fa", "he", "nqo", "ps", "sd", "syr", "ug", "ur", "yi"}
+WORDS = {
+    "One moment …", "The model is unsure of the underlined words.", "About this translator",
+    "It works without a network. What you write stays on this device.", "This line is too long.",
+    "It has never seen: {letters}", "This browser cannot translate: {message}",
+    "What it knows", "How good it is", "Made on",
+}  # fmt: skip
+
+
+@dataclass
+class Texts:
+    """What a page says in its maker's words; None where the program says it."""
+
+    title: str | None = None
+    names: tuple[str, str] | None = None  # of the source and the target language
+    note: str | None = None  # what the translator knows
+    words: Path | None = None  # a JSON file: a text of `WORDS` to the one in its place
+
+
+def page(folder: Path, translator: Translator, texts: Texts, score: Path | None, type_: str) -> str:
+    """The page of a model folder; `score` is a file of `evaluate --json`.
+
+    type_: of its weights, float16 or int8.
+    Raises Refused for another type, a model that JavaScript can't run, or a score of other weights.
+    """
+    if type_ not in ("float16", "int8"):
+        raise Refused(f"--type {type_}: a page has float16 or int8")
+    content = page_content(folder, translator, type_)
+    weights = content.pop("weights")
+    source, target = texts.names or translator.languages
+    title = texts.title or f"{source} – {target}"
+    words = read_words(texts.words) if texts.words else {}
+    known = texts.note or knowledge(folder, translator)
+    card = {
+        words.get("What it knows", "What it knows"): known,
+        words.get("How good it is", "How good it is"): quality(folder, score, type_),
+        words.get("Made on", "Made on"): date.today().isoformat(),
+    }
+    rows = [f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in card.items()]
+    about = {"title": title, "words": words, "model": content}
+    fields = {
+        "LANGUAGE": "" if words else "en",
+        "TITLE": html.escape(title),
+        "SOURCE": html.escape(source),
+        "TARGET": html.escape(target),
+        "SOURCE_ATTRIBUTES": attributes(translator.languages[0]),
+        "TARGET_ATTRIBUTES": attributes(translator.languages[1]),
+        "CARD": f'<dl dir="auto">{"".join(rows)}</dl>',
+        "CONTENT": json.dumps(about, ensure_ascii=False).replace("<", "\\u003c"),
+        "WEIGHTS": weights,
+        "SCRIPT": (PAGE / "translate.js").read_text("utf-8"),
+    }
+    template = (PAGE / "page.html").read_text("utf-8")
+    return re.sub(r"\b[A-Z_]{4,}\b", lambda name: fields.get(name[0], name[0]), template)
+
+
+def attributes(language: str) -> str:
+    """The language of a field and its direction of writing."""
+    direction = "rtl" if re.split("[-_]", language)[0].lower() in RIGHT_TO_LEFT else "ltr"
+    return f'lang="{html.escape(language)}" dir="{direction}"'
+
+
+def read_words(path: Path) -> dict[str, str]:
+    """The page's words in another language; Refused for what isn't among its words."""
+    words = read_json(path)
+    for text, other in words.items():
+        if text not in WORDS or not isinstance(other, str):
+            listed = "; ".join(sorted(WORDS))
+            raise Refused(f"{path}: {text!r} is no text of the page, which has: {listed}")
+    return words
+
+
+def knowledge(folder: Path, translator: Translator) -> str:
+    """One sentence on what a model has learned from, and a warning."""
+    if note := ABOUT.get(folder.name, {}).get("note"):
+        return note
+    data = Path(str(read_json(folder / "config.json").get("data", ""))).name or "a text"
+    store = token_store(folder, "train", translator.tokenizer)
+    pairs = f"{len(store):,} pairs of sentences" if store.is_written else "pairs of sentences"
+    return (
+        f"It has learned from {pairs} ({data}), and knows nothing else: "
+        "of other text it makes something, and doesn’t always know that it is wrong."
+    )
+
+
+def quality(folder: Path, score: Path | None, type_: str) -> str:
+    """One sentence on the score that `evaluate --json` has printed into a file."""
+    if score is None:
+        return "Nobody has measured it yet."
+    row = read_json(score)
+    with refusing(f"{score}: not what evaluate --json prints", KeyError, TypeError, ValueError):
+        if row["weights"] != digest_of(folder / MODEL_FILES[2]):
+            raise Refused(f"{score}: the score of other weights than {folder}; evaluate these")
+        text = (
+            f"BLEU {row['bleu']:.1f} ± {row['bleu_half_width']:.1f} and "
+            f"chrF {row['chrf']:.1f} ± {row['chrf_half_width']:.1f} on {row['sentences']:,} "
+            f"sentences ({Path(row['data']).name}, {row['split']}; {row['search']}); "
+            "100 would be the reference, word for word."
+        )
+    rounded = " This was measured before its weights were rounded to 8 bits."
+    return text + (rounded if type_ == "int8" else "")
+
+
+def page_content(folder: Path, translator: Translator, type_: str) -> dict[str, Any]:
+    """A model as model/greedy_translator.js reads it; Refused if it can't run it."""
+    if isinstance(translator.model.src_embed.positions, since.SplitPositions):
+        raise Refused(f"{folder}: a model that Marian trained; a page has none of its layers")
+    if translator.tokenizer.words:
+        raise Refused(f"{folder}: whole words need spaCy's rules, and a page has none of them")
+    check_papers(translator.model)
+    content = model_content(translator, folder.name)
+    if content is None:
+        raise Refused(
+            f"{folder}: a page takes models of up to {LARGEST / 1e6:g} MB in float16, "
+            "whose layers have all the same heads and norms"
+        )
+    return (
+        content | in_rows(dict(translator.model.named_parameters())) if type_ == "int8" else content
+    )
+
+
+def in_rows(parameters: dict[str, Tensor]) -> dict[str, Any]:
+    """Matrices in 8 bits, with a scale for each row; everything else in float16."""
+    halves: dict[str, np.ndarray] = {}
+    whole: dict[str, np.ndarray] = {}
+    for name, parameter in parameters.items():
+        numbers = parameter.detach().cpu().float().numpy()
+        if numbers.ndim < 2:
+            halves[name] = numbers.astype(np.float16)
+            continue
+        scales = np.abs(numbers).max(1) / 127
+        # no scale is zero, or below float16's smallest numbers
+        halves[f"{name}.scale"] = np.maximum(scales, 1e-5).astype(np.float16)
+        exact = numbers / halves[f"{name}.scale"].astype(np.float32)[:, None]
+        whole[name] = exact.round().clip(-127, 127).astype(np.int8)
+    numbers = np.concatenate([part.ravel() for part in halves.values()])
+    planes = numbers.view(np.uint8).reshape(-1, 2).T.tobytes()
+    packed = gzip.compress(planes + b"".join(map(np.ndarray.tobytes, whole.values())), mtime=0)
+    return {
+        "shapes": {name: list(part.shape) for name, part in halves.items()},
+        "rows": {name: list(part.shape) for name, part in whole.items()},
+        "weights": base64.b64encode(packed).decode(),
+    }
