@@ -103,19 +103,53 @@ def test_the_live_figure_translates(shared_page):
     first = tab.locator(".explorer").first
     first.locator("#text").fill("Ein Mann hebt einen Hund auf.")
     first.locator("text=Translate").click()
-    first.locator("#translation", has_text="dog").wait_for()
-    assert not first.locator("#heat").is_visible()
+    first.locator("#target", has_text="dog").wait_for()
+    for later in ("#heat", "#search", "#sure"):  # Part 4 has them
+        assert not first.locator(later).is_visible()
     first.locator("#text").fill("Wie heißt du?")
-    first.locator("#underlined").wait_for()
-    # the first token isn't shown yet, nor a word about its underline
-    first.locator("#guess").check()
-    first.locator("#underlined").wait_for(state="hidden")
-    first.locator("#guess").uncheck()
     second = reach(tab, ".explorer[data-number='2']")
+    second.locator("#underlined").wait_for()
+    # the first token isn't shown yet, nor a word about its underline
+    second.locator("#guess").check()
+    second.locator("#underlined").wait_for(state="hidden")
+    second.locator("#guess").uncheck()
     second.locator("#heat").wait_for()
     second.locator("#zero-label").wait_for(state="hidden")  # until a head is chosen
     second.locator("#head").select_option("1")
     assert second.locator("#zero").is_visible()
+
+
+def test_one_click_changes_the_translation(shared_page):
+    """A German word, with its English below it, is hidden; the words that changed are marked."""
+    tab = shared_page()
+    first = tab.locator(".explorer").first
+    word = first.locator("#source button", has_text="Frauen")
+    assert "women" in word.inner_text() and "Click a word" in first.locator("h3").first.inner_text()
+    assert not first.locator("#target .later").count()  # all of it, at once
+    word.click()
+    first.locator("#target .changed", has_text="men").wait_for()
+    assert "Before: Two women" in first.locator("#compared").inner_text()
+    first.locator("#compared button").click()
+    first.locator("#compared").wait_for(state="hidden")
+
+
+def test_what_the_text_tries_is_done_in_the_page(shared_page):
+    """A call of `translate` in the text is a button; switches and sentence are the page's."""
+    tab = shared_page()
+    bar = tab.locator("#your-sentence")
+    for switch, call, translation in (
+        ("positions", "positions=False", "A man chases a dog."),
+        ("scaling", "scaling=False", "A dog is taking pictures of a dog, wearing."),
+    ):
+        reach(tab, f"button.call:has-text('{call}')").click()
+        bar.locator("output", has_text=translation).wait_for()  # as the answer in the text has it
+        assert not bar.locator(f"[name={switch}]").is_checked()
+    figure = tab.locator(".explorer > div").first
+    scaling = "figure => figure.explored.result && figure.explored.state.switches.scaling"
+    assert figure.evaluate(scaling) is False
+    bar.locator("[name=scaling]").check()
+    bar.locator("output", has_text="A dog is taking a picture of a man.").wait_for()
+    assert figure.evaluate(scaling) is True
 
 
 def walk(tab) -> None:
@@ -512,7 +546,7 @@ def test_the_road_has_a_button_stops_and_marks(shared_page):
     assert set(marks) == set(road)
     stops = tab.locator(".road-next")
     assert 10 <= stops.count() <= 25
-    assert f"{stops.count()} stops" in tab.locator("#road").inner_text()
+    assert re.match(r"Start, \d+ min", tab.locator("#road").inner_text())
     leads = tab.locator(".road-next a:first-child").evaluate_all(
         """links => links.map((link) => {
             const stop = link.closest(".road-next"), next = document.querySelector(link.hash);
@@ -559,18 +593,18 @@ def test_a_reader_takes_the_road(browser, committed_page):
     reader = Reader(tab)
     last_line = ".road-next:not(:has(> a:first-child))"
 
-    reader.sees("#road", "Take the road")
+    reader.sees("#road", "Start")
     reader.clicks("#road")
     reader.clicks("ol.choices button")
     reader.sees("ol.choices + small", "of 1 guesses right")
     reader.clicks(".road-next > a:first-child")
     reader.sees("#toc .on-road.read")
-    reader.sees("#road", "Go on with the road")
+    reader.sees("#road", "Go on:")
 
     # who only looks at the end hasn't come the whole way
     reader.comes_to(last_line)
     reader.waits_for_two_drawings()
-    reader.sees("#road", "Go on with the road")
+    reader.sees("#road", "Go on:")
 
     # aside, to a model that learns, and back
     reader.clicks(".road-next .aside[href='#trainer']")
@@ -588,7 +622,7 @@ def test_a_reader_takes_the_road(browser, committed_page):
 
     tab.locator(".road-next > a:first-child").last.click()
     reader.comes_to(last_line)
-    reader.sees("#road", "Take the road")
+    reader.sees("#road", "Start")
     assert problems == []
     tab.context.close()
 
@@ -927,8 +961,8 @@ def test_every_panel_follows_the_readers_sentence(shared_page):
     told = zip(kinds, ("a", "–", "boy", "–", "playing", "here"), strict=True)
     assert tab.evaluate(differs) == " ".join(f"<{kind}>{word}</{kind}>" for kind, word in told)
     reach(tab, ".sentence-panel[data-panel=vectors]")
-    tab.locator("#your-sentence input").fill("Eine Katze schläft.")
-    tab.locator("#your-sentence input").press("Enter")
+    tab.locator("#your-words").fill("Eine Katze schläft.")
+    tab.locator("#your-words").press("Enter")
     followed = "document.querySelector('.explorer > div').explored.sentence()"
     tab.wait_for_function(f"{followed} === 'Eine Katze schläft.'")
     tab.locator("#your-sentence output", has_text="→ A cat").wait_for()
@@ -1007,10 +1041,10 @@ def test_a_panel_answers_the_keyboard_and_the_bar_folds(shared_page):
     assert panel.locator(".panel-strip").count() == 3
     fold = tab.locator("#your-sentence button").last
     fold.click()
-    assert not tab.locator("#your-sentence input").is_visible()
+    assert not tab.locator("#your-words").is_visible()
     assert fold.get_attribute("aria-expanded") == "false"
     fold.click()
-    assert tab.locator("#your-sentence input").is_visible()
+    assert tab.locator("#your-words").is_visible()
     reach(tab, ".sentence-panel[data-panel=positions] .panel-body")
     tab.locator(".sentence-panel[data-panel=positions] [data-symbol=PE]").hover()
     assert {"P", "E"} == set(tab.locator(".panel-lit").all_text_contents())

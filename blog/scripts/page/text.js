@@ -37,7 +37,9 @@ function startLiveFigures() {
       for (const { isIntersecting, target } of entries) {
         if (!isIntersecting) continue;
         observer.unobserve(target);
-        whenIdle(() => makeLive(/** @type {HTMLElement} */ (target)));
+        const place = /** @type {HTMLElement} */ (target);
+        if (place.dataset.number === "1") makeLive(place);
+        else whenIdle(() => makeLive(place));
       }
     },
     { rootMargin: "300px" },
@@ -51,12 +53,12 @@ async function makeLive(place) {
   /** @type {any} the tests and the walk look for `explored`, what views/figure.js gives */
   const host = el("div");
   place.append(host);
-  /** @param {{ sentence: string }} state */
-  const changed = ({ sentence }) =>
+  /** @param {{ sentence: string, switches: import("../views/switches.js").Switches }} state */
+  const changed = ({ sentence, switches }) =>
     // not what it starts with
-    host.explored && yourSentence.follow(sentence, host.explored);
-  const open = place.dataset.number !== "1";
-  host.explored = exploreAttention(host, content, { open, changed });
+    host.explored && yourSentence.follow(sentence, { switches, from: host.explored });
+  const first = place.dataset.number === "1";
+  host.explored = exploreAttention(host, content, { first, open: !first, changed });
   yourSentence.join(host.explored);
   place.classList.add("ready"); // hides the picture
 }

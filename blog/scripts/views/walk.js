@@ -1,6 +1,7 @@
 // The guided walk: a dialog with ten stops from the text of one sentence to the text of its
 // translation, with the live model's numbers.
 
+import { interlinear } from "../page/gloss.js";
 import { all } from "../page/dom.js";
 import { liveContent } from "../page/engine.js";
 import * as Guesses from "../page/guesses.js";
@@ -12,7 +13,7 @@ import { follow, STOPS } from "./walk_stops.js";
 
 /** @import { Facts } from "./walk_stops.js" */
 
-const INVITATION = say("Walk with this sentence through the model: ten stops");
+const INVITATION = say("Walk through the model in ten stops");
 const FIGURE_HEIGHT = 912;
 const WINDOW_HEIGHT = 260; // of the figure on a phone
 
@@ -123,7 +124,7 @@ class Walk {
     this.stop = Math.max(0, Math.min(STOPS.length - 1, number));
     const { part, title, section } = STOPS[this.stop];
     this.title.textContent = `${this.stop + 1}. ${title}`;
-    this.sentence.textContent = this.facts.sentence;
+    this.sentence.replaceChildren(...interlinear(this.facts.sentence));
     this.text.replaceChildren(...this.question(this.facts));
     this.link.href = `#${section}`;
     this.count.textContent = say("{stop} of {all}", { stop: this.stop + 1, all: STOPS.length });
@@ -194,5 +195,5 @@ export function startWalk() {
   if (!place || !figure) return;
   const walk = new Walk(figure);
   document.body.append(walk.home);
-  place.after(walk.start);
+  place.before(walk.start);
 }
