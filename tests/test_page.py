@@ -783,7 +783,7 @@ def test_notes_stand_beside_their_paragraph_or_fold_behind_it(shared_page):
 
 
 def test_figure_1_stays_in_the_margin(shared_page):
-    """Its boxes are lit where one reads, with the sentence's numbers; not before a guess at them."""
+    """Its boxes are lit where one reads, with the sentence's numbers; never before a guess."""
     tab = shared_page()
     part = "document.querySelector('#place .lit')?.dataset.part"
 

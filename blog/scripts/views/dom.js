@@ -20,7 +20,7 @@ export function svg(tag, attributes = {}, ...children) {
   return node;
 }
 
-/** A token in quotation marks; <bdi> keeps one from right to left from reordering its neighbours. */
+/** A token in quotation marks; <bdi> keeps one from right to left from moving its neighbours. */
 export const quoted = (text) => el("span", {}, "“", el("bdi", {}, text), "”");
 
 export const percent = (p) => (100 * p).toFixed(1) + "%";
