@@ -86,7 +86,8 @@ PRETTIER := node blog/node_modules/prettier/bin/prettier.cjs --log-level warn
 SCRIPTS := blog/*.js blog/scripts
 
 check: $(READY) $(KATEX) ## check the style, the types, that notebook and script are twins, and quoted numbers
-	@status=0; for check in "ruff check ." "ruff format --check ." "pyrefly check" "$(PRETTIER) --check $(SCRIPTS)" "python -m blog notebook check" "python -m blog quotes"; do \
+	@status=0; for check in "ruff check ." "ruff format --check ." "pyrefly check" "$(PRETTIER) --check $(SCRIPTS)" \
+		"node blog/node_modules/eslint/bin/eslint.js blog" "node blog/types.js" "python -m blog notebook check" "python -m blog quotes"; do \
 		echo "$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
 format: $(READY) $(KATEX) ## format the code, and put the scripts of the program's pages together

@@ -47,7 +47,6 @@ import functools
 import itertools
 import math
 import random
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -133,9 +132,10 @@ def checks(function: Callable[[Any], None]) -> Callable[[Any], bool]:
                 print(f"{number}: nothing is there yet.")
         except NotYet as lack:
             print(f"{number}: not yet. {lack}")
-        except Exception:  # the cells below run all the same
-            print(f"{number}: not yet. It can't be tried out:")
-            traceback.print_exc(file=sys.stdout)
+        except Exception as error:  # the cells below run all the same
+            line = traceback.extract_tb(error.__traceback__)[-1].line
+            message = f"{type(error).__name__}: {error}"
+            print(f"{number}: not yet. It can't be tried out: {message}, at `{line}`.")
         else:
             print(f"{number}: right.")
             return True

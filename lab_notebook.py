@@ -1193,7 +1193,7 @@ def example_clinic_blind() -> Any:
 # > | the program clips gradients at norm 1 | a safeguard; the paper has none | not measured with three seeds |
 # > | the program's `tiny` and `small` keep a moving average of the weights instead of averaging checkpoints | a model at any time | not measured with three seeds |
 # > | `warmup`, `bpe` and `tokens_per_batch` differ from the paper's in `LIVE`, `tiny` and `small`, `factor` in `LIVE` and `tiny` | chosen by trial, for narrow models and 29,000 pairs | not measured one by one |
-# > | no dropout in `LIVE`, 0.1 and 0.3 in `tiny` and `small` (rows of long runs: 0.25) | little data, long runs | harmful in short runs |
+# > | no dropout in `LIVE`, one that grows in `tiny`, 0.3 in `small` (rows of long runs: 0.25) | little data, long runs | harmful in short runs |
 # > | rotary positions in `tiny`, whose rate falls to zero where a run ends (not yet in rows up to commit bf2ee6d) | learns more in minutes | [rotary](#The-paper's-Table-3-in-miniature); the fall isn't measured with three seeds |
 # > | `translate` and `evaluate` search with beam 5 and length penalty 1.8, the paper with 4 and 0.6 | chosen on the validation set | [Part 4](the_annotated_transformer.ipynb#Beam-search-(Section-6.1)) |
 # > | the program's [fast forms](#Where-the-speed-comes-from) | speed | the same numbers; for dropout the same distribution, its rate rounded to 1/65536 |

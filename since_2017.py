@@ -144,7 +144,7 @@ if __name__ == "__main__" and not in_notebook(__name__):
 # %% [markdown]
 # ## A million tokens, with the parts of then and now
 #
-# > What are today's parts worth? Here models of five recipes, as large as the one that [Part
+# > What are today's parts worth? Here models of six recipes, as large as the one that [Part
 # > 3](the_annotated_transformer.ipynb#Training) trains, have learned from the same captions, in 500 updates of 2,000
 # > tokens (counting padding), which takes a few minutes. The first recipe has the paper's parts, with averaged weights;
 # > each of the others has one change more than the one above it:
@@ -153,7 +153,8 @@ if __name__ == "__main__" and not in_notebook(__name__):
 # >   falls from there in a straight line, so that it's zero at the last update.
 # > - *Muon*, [another optimiser](#Muon), for the matrices of the layers.
 # > - *[Rotary positions](#Rotary-positions)* instead of sinusoids.
-# > - *Dropout* of 0.1. With it, these are the settings of the program's `train`, whose runs are usually longer.
+# > - *Dropout* of 0.1.
+# > - *Dropout that grows*: 0.01 more with each pass through the captions. These are the settings of the program's `train`.
 # >
 # > **Predict.** Which change gains most here?
 # >
@@ -166,6 +167,7 @@ if __name__ == "__main__" and not in_notebook(__name__):
 # > **2.** With the rate that was chosen for it, Muon is 10.5<!--Muon's gain--> BLEU ahead of the paper's parts. For Adam that rate is too
 # > high too soon: it loses 6.9<!--a falling rate's loss-->. (There may be better ones for Adam; we didn't look.) Rotary positions add 2.0<!--rotary positions' gain-->. Dropout
 # > takes 2.3<!--dropout's loss--> away, probably because a model that has seen each caption once or twice hasn't learned any by heart yet.
+# > If it grows, it takes nothing away here, and in runs of eight passes it gains 1.0<!--growing dropout's gain--> (one seed).
 # > The second row is a single run; the others are means of three, which differ by up to 3.8<!--seeds of a million tokens--> BLEU.
 # >
 # > </details>

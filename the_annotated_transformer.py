@@ -36,7 +36,9 @@
 # # Part 0: Prelims
 #
 # > This part is folded: imports, and helpers that draw and check. Go straight on to [Part
-# > 1](#Part-1:-A-sentence-through-the-model).
+# > 1](#Part-1:-A-sentence-through-the-model). One thing first: paragraphs without a bar on their left, such as this
+# > document's formulas, say what the paper says (on the web page it's those with a bar). The paper's model has six
+# > layers and width 512. Ours has four and 128, and everything that is computed here is ours.
 # >
 # > <details><summary>How this text is laid out, and what you need</summary>
 # >
@@ -521,7 +523,9 @@ def example_ids() -> Any:
 #
 # > So the id 7 stands for row 7, 128 numbers. What counts is which way a row points: words that are used in similar
 # > ways point in similar directions. Here are a few tokens, each with the tokens whose rows are nearest in direction,
-# > and the cosine of the angle between them.
+# > and the cosine of the angle between them. (`Frau` is a woman, `Damen` are ladies, `Menschen` and `Personen` people,
+# > `Männer` men; a `Gehsteig` is a pavement, a `Stuhl` a chair; `lesen` is *read*, `trinkt` *drinks*, `spricht`
+# > *speaks*, `tanzt` *dances*, `schaut` *looks*; all forms of `ein` mean *a*.)
 
 
 # %%
@@ -620,8 +624,8 @@ def example_neighbours() -> Any:
 # > to 1, and a score that is 3 higher gets twenty times the weight. In our example, the query of `auf` has the scores
 # > $4/\sqrt 2 \approx 2.83$ with `Bank`, 0 with itself and 0 with `sitzen`. As $e^{2.83} \approx 17$, the weights are
 # > 17/19, 1/19 and 1/19, and the values (10, 0), (0, 10) and (0, −10) blend to (8.9, 0): `auf` now carries a thing. (In
-# > comments, `T` is the number of queries and `S` that of keys. `mask` comes [later](#Masks), `dropout` in a side
-# > room.)
+# > comments, `T` is the number of queries and `S` that of keys, and `...` stands for any dimensions before them.
+# > `mask` comes [later](#Masks), `dropout` in a side room.)
 
 
 # %%
@@ -783,8 +787,8 @@ def example_scaling() -> Chart:
 #
 # ![Where we are: positions](images/here/positions.svg)
 #
-# > In the map, `ein` ("a") should find its noun, `Mann`. But it spreads its weight over all the nouns and the
-# > punctuation, and the largest share goes to `Zeitung`. Why?
+# > In the map, `ein` ("a") should find its noun, `Mann`. But it spreads its weight widely, and the largest share goes
+# > to `Zeitung`. Why?
 # >
 # > **Predict.** Shuffle the 15 words and compute attention again. What does each word receive?
 # >
@@ -968,7 +972,7 @@ def join_heads(x: Tensor) -> Tensor:
 
 # %% [markdown]
 # > (`B` is the number of sentences that are processed side by side, here 1.) With these two, multi-head attention is
-# > six lines. `W_q` to `W_o` are the four matrices:
+# > six lines. `W_q` to `W_o` are the four matrices; `W_q(x)` multiplies $x$ by $W^Q$, without a bias:
 
 
 # %%
@@ -1103,23 +1107,12 @@ def example_four_heads() -> Chart:
 
 # %% [markdown]
 # > Each head has its own pattern. In the first, the articles `ein` and `eine` look at themselves, and then at each
-# > other. In the third, `Frauen` looks at `Zwei`. What the fourth does is hard to say. The heads start from different
+# > other. In the third, `Frauen` looks at `Zwei`. The heads start from different
 # > random weights, so they can go different ways, but nothing forces them to: in trained models, many heads can be
 # > removed with little loss (Michel et al., 2019; Voita et al., 2019).
 # >
-# > **Predict.** Our layer has four heads. Suppose that it had eight instead. How many entries would its four
-# > matrices have in all?
-# >
-# > 1. twice as many
-# > 2. as many as now
-# > 3. half as many
-# >
-# > <details class="answer"><summary>Look</summary>
-# >
-# > **2.** Twice as many heads, each half as wide: `W_q`, `W_k`, `W_v` and `W_o` remain four matrices of 128 × 128. The
-# > number of heads only says into how many pieces their outputs are cut. (There would be twice as many maps.)
-# >
-# > </details>
+# > With eight heads instead of four, each would be half as wide: the four matrices would remain 128 × 128, and only the
+# > number of maps would double.
 # >
 # > <details class="note"><summary>Two products say everything about a head</summary>
 # >
@@ -1155,8 +1148,8 @@ def example_four_heads() -> Chart:
 # > $$\mu = \frac{1}{d}\sum_i x_i, \qquad \sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
 # >
 # > A sublayer reads the normalised vector; what it computes is added to the stream itself, as on the right of the
-# > picture. (The left is the order in the paper, rare in new models. A [side room](#The-paper's-order,-and-dropout)
-# > compares the two.)
+# > picture. That order is called *pre-norm*. (The left is the paper's, *post-norm*, rare in new models. A [side
+# > room](#The-paper's-order,-and-dropout) compares the two.)
 
 
 # %%
@@ -1230,7 +1223,8 @@ def example_residual() -> None:
 
 # %% [markdown]
 # > `auf` receives more than any other token, about half the size of its own vector (0.72 against 1.57). Even so, after
-# > the sum `auf` is still mostly `auf`: its cosine with the vector before the sum is 0.93.
+# > the sum `auf` is still mostly `auf`: its cosine with the vector before the sum is 0.93. (The gain has learned to be
+# > small: what attention reads has a size of 0.15, not 1.)
 # >
 # > <details class="note"><summary>Details of the norm, the earlier editions, and batch normalisation</summary>
 # >
@@ -1251,8 +1245,9 @@ def example_residual() -> None:
 #
 # $$\mathrm{FFN}(x) = \max(0,\; xW_1 + b_1)\,W_2 + b_2 \tag{2}$$
 #
-# The input and the output have width $d_{\text{model}} = 512$, and the inner layer has width $d_{\text{ff}} = 2048$.
-# The weights differ from layer to layer. You can also think of the network as two convolutions with kernel size 1.
+# In the paper, the input and the output have width $d_{\text{model}} = 512$, and the inner layer has width
+# $d_{\text{ff}} = 2048$; in our model, 128 and 256. The weights differ from layer to layer. (The paper also describes
+# the network as two convolutions with kernel size 1.)
 #
 # > Attention moves information between positions, but all that it does is take averages. The feed-forward network is
 # > where each position *computes* with what it has gathered. You can read it as a list of $d_{\text{ff}}$ rules, often
@@ -1318,7 +1313,8 @@ def example_neuron(number: int = 215) -> Chart:
 
 # %% [markdown]
 # > It's a verb detector. If we give the model each token of its vocabulary, followed by `</s>`, this neuron responds
-# > most strongly to `raucht`, `liest`, `bedient`, `rutscht`, `zeigen` and `nimmt`. Not every neuron is that clear.
+# > most strongly to `raucht` (smokes), `liest` (reads), `bedient` (serves), `rutscht` (slides), `zeigen` (show) and
+# > `nimmt` (takes).
 # >
 # > <details class="note"><summary>Why four times as wide?</summary>
 # >
@@ -1443,7 +1439,7 @@ def example_streams() -> Any:
 #
 # ![Where we are: the decoder](images/here/decoder.svg)
 #
-# > The decoder reads `<s>`, the mark for the beginning, and predicts the first word. It then reads that word as well
+# > The decoder reads `<s>`, the mark for the beginning, and predicts the first word. Then it reads `<s>` and that word,
 # > and predicts the next one, and so on until it predicts `</s>`. Suppose that it has already written *Two women are
 # > sitting on a bench while a man*. What comes next?
 #
@@ -1460,8 +1456,10 @@ def example_streams() -> Any:
 # softmax. In *encoder-decoder attention* (today usually called cross-attention), every target position may attend to
 # all of the source.
 #
-# > Why hide the future from a decoder that hasn't written it yet? Because it learns from finished translations. There
-# > all positions are computed at once, and each could read its answer one place further on.
+# > Why hide the future from a decoder that hasn't written it yet? The decoder predicts a word at *every* position. When
+# > it writes, only the last prediction is used. When it learns, it reads a finished translation, and all predictions
+# > count at once ([Part 2](#Part-2:-How-it-learns)). The answer to each position then stands one place further on, so
+# > no position may look ahead, in any layer.
 # >
 # > **Why $-\infty$ before the softmax, and not zero weights after it?** As $e^{-\infty} = 0$, a hidden key gets exactly
 # > no weight, and the softmax shares the whole weight among the others. If you set weights to zero afterwards, the
@@ -1506,7 +1504,9 @@ def example_masks() -> Chart:
 
 # %% [markdown]
 # > In two of the masks all rows are equal, so the code keeps only one. Masks are combined with *and*: the decoder may
-# > attend to a key if it is real **and** not in the future.
+# > attend to a key if it is real **and** not in the future. In attention with heads, scores have one dimension more,
+# > (B, h, T, S), and so must the mask: `mask.unsqueeze(1)`. Without that, a batch of as many sentences as heads would
+# > run, and be wrong.
 # >
 # > <details><summary>What if every key of a row is masked? And does a mask know the order?</summary>
 # >
@@ -1646,7 +1646,8 @@ def example_cross() -> Chart:
 # A learned linear map and a softmax turn the decoder's vectors into probabilities for the next token. The linear map
 # uses the same matrix as the embeddings.
 #
-# > To score a token is to take the dot product of its row in the table with the decoder's vector. The largest product
+# > The decoder's stack ends with a norm, too. To score a token is to take the dot product of its row in the table (not
+# > scaled, here) with the decoder's vector. The largest product
 # > wins: a row gets one by pointing the right way, or by being long. The scores are called *logits*, and the logarithms
 # > of the probabilities *log-probabilities*. There's no new matrix to learn: in code, `generator.proj.weight =
 # > embeddings.table.weight`.
@@ -2060,7 +2061,8 @@ def make_model(
     cross = functools.partial(cross_attention or attention, h, d_model, inner_dropout, d_k)
     ffn = functools.partial(feed_forward, d_model, d_ff, inner_dropout)
     connect = functools.partial(connection or CONNECTIONS[norm], dropout=dropout, norm=norm_layer)
-    place = functools.partial(POSITIONS.get(positions, positions), d_model, dropout)
+    kind = POSITIONS[positions] if isinstance(positions, str) else positions
+    place = functools.partial(kind, d_model, dropout)
     last_norm = functools.partial(norm_layer or nn.LayerNorm, d_model)
     if norm == "post":
         last_norm = nn.Identity
@@ -2446,14 +2448,14 @@ def example_while_it_learns() -> Any:
 # > 1](#Layers-of-three-sublayers)?
 # >
 # > 1. the same, only paler
-# > 2. each row looks at words of the right *kind*, but often at the wrong one
+# > 2. many rows look at words of the right *kind*, but often at the wrong one
 # > 3. grey everywhere
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
 # > **2.** Grey (3) is what it looks like after 85 updates. After 170, the rows that predict *man* and *newspaper* look
-# > at a noun, but both look at `Bank`; those that predict *a* look at articles. After 850, the row that predicts
-# > *reads* has found `liest`, and most other rows have found their word. So it isn't the same map that gets darker (1):
+# > at a noun, but both look at `Bank`; those that predict *a* look at articles. (Five of the 15 rows haven't even
+# > found the kind.) After 850, the row that predicts *reads* has found `liest`, and most other rows have found their word. So it isn't the same map that gets darker (1):
 # > first the model learns which *kind* of word it needs, then which one.
 # >
 # > </details>
@@ -3121,8 +3123,8 @@ def example_gpt() -> None:
 # > | learns from | pairs of sentences | any text: every token is the target of those before it |
 # > | loss, $p - q$, update | Part 2 | the same |
 # >
-# > The rest is mostly size: GPT-3 has 96 layers of width 12,288 (Brown et al., 2020). And the layers have changed a
-# > little. [Since 2017](since_2017.ipynb) builds all of that, and a small GPT that writes captions.
+# > The rest is mostly size: GPT-3 has 96 layers of width 12,288 (Brown et al., 2020). [Since 2017](since_2017.ipynb)
+# > builds what has changed in the layers, and a small GPT that writes captions.
 # >
 # > <details><summary>How many weights that makes</summary>
 # >
@@ -3135,9 +3137,9 @@ def example_gpt() -> None:
 #
 # ## What the maps don't tell
 #
-# > **Predict.** When *man* is due, in a caption that begins with `Ein Mann`, the cross-attention of the last layer
-# > looks at `Mann`. We take a hundred such captions, and replace what this attention adds with what it adds if the same
-# > sentence begins with `Ein Junge` (a boy). In how many of them does the model now say *boy*?
+# > **Predict.** Take a hundred captions that begin with `Ein Mann`. When *man* is due, the cross-attention of the last
+# > layer looks at `Mann`. We replace what it adds there: the model gets what it adds for `Ein Junge` (a boy), with the
+# > rest of the caption as it was. In how many of the hundred does it now say *boy*?
 # >
 # > 1. in nearly all
 # > 2. in about half
@@ -3366,7 +3368,8 @@ def example_clinic() -> Any:
 
 # %% [markdown]
 # > None of these five losses looks ill, and with the true tokens before it nearly every token is right. Yet almost no
-# > number is written correctly.
+# > number is written correctly. (In the last column, *loss* is a test that computes it anew, and *heart* lets the model
+# > learn eight pairs by heart and then translate them.)
 # >
 # > So test the **wires** first: change one word of the target, and see which predictions move. None may depend on a
 # > later word, on padding, or on the other pairs of the batch; but they must change with the source, and with the order
@@ -3858,6 +3861,7 @@ def load_translator(folder: str | Path) -> Translator:
         raise ValueError(f"{folder} has layers that only the program knows: {command}")
     names = ("N", "d_model", "d_ff", "h", "dropout", "norm", "tie", "inner_dropout", "positions")
     settings = {name: value for name, value in about["settings"].items() if name in names}
+    settings["dropout"] = settings.get("dropout") or 0.0  # None: it grew while the model learned
     settings["d_k"] = about["settings"].get("d_k") or None
     model = make_model(about["vocab"], about["vocab"], **settings)
     try:

@@ -154,7 +154,8 @@ def own_words() -> Iterator[tuple[str, str]]:
     """The page's own texts, and the file of each."""
     text = r'"((?:[^"\\]|\\.)*)"'
     files = [*sorted(SOURCES.rglob("*.js")), *sorted((BLOG / "template").iterdir())]
-    for path in [*files, BLOG / "page.py"]:
+    files += [BLOG / f"{room}.py" for room in ("page", "links", "times")]
+    for path in files:
         source = path.read_text("utf-8")
         for found in re.finditer(rf"\b(?:say|told|_)\(\s*(?:\w+\s+\? {text}\s+: )?{text}", source):
             yield from ((json.loads(f'"{one}"'), path.name) for one in found.groups() if one)
@@ -190,11 +191,10 @@ def mistakes_of_the_clinic() -> list[str]:
 
 def mistakes_of_the_page() -> list[str]:
     """The mistakes that the page can name in what a reader writes there."""
-    from practice.mistakes import CATALOGUE, SLIPS
+    from practice.mistakes.plain import FUNCTIONS
 
-    files = "model/python_worker.js", "views/editor.js"
-    scripts = "".join((SOURCES / file).read_text("utf-8") for file in files)
-    return [name for name in CATALOGUE | SLIPS if re.search(rf"\b{name}: ", scripts)]
+    names = [name for function in FUNCTIONS.values() for name, _ in function.mistakes]
+    return list(dict.fromkeys(names))
 
 
 def first_screen() -> str:

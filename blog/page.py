@@ -282,19 +282,24 @@ def live_figure(own: Language) -> str:
 
 
 def python(say: Callable[[str], str]) -> dict[str, str]:
-    """What runs the functions that readers write: MicroPython, and what is said of each mistake."""
+    """What runs the functions that readers write: MicroPython, and the mistakes that it tells."""
     from practice.mistakes import CATALOGUE, SLIPS
+    from practice.mistakes.plain import FUNCTIONS
 
     text = (MICROPYTHON / "micropython.mjs").read_text("utf-8")
     for old, new in AS_SCRIPT.items():
         if old not in text:
             raise PageError(f"{MICROPYTHON.name} has no {old!r}: another version?")
         text = text.replace(old, new)
-    known, names = CATALOGUE | SLIPS, editions.mistakes_of_the_page()
-    about = {name: {"line": known[name].line, "effect": say(known[name].effect)} for name in names}
-    about = json.dumps(about, ensure_ascii=False).replace("<", "\\u003c")
+    mistakes = CATALOGUE | SLIPS
+    told = {}
+    for name in editions.mistakes_of_the_page():
+        told[name] = {"line": mistakes[name].line, "effect": say(mistakes[name].effect)}
+    forms = {name: function.forms() for name, function in FUNCTIONS.items()}
+    written = json.dumps({"mistakes": told, "forms": forms}, ensure_ascii=False)
+    written = written.replace("<", "\\u003c")
     wasm = gzip.compress((MICROPYTHON / "micropython.wasm").read_bytes(), mtime=0)
-    return {"script": text, "wasm": base64.b64encode(wasm).decode(), "about": about}
+    return {"script": text, "wasm": base64.b64encode(wasm).decode(), "written": written}
 
 
 def rows_of_the_page(say: Callable[[str], str]) -> dict[str, str]:

@@ -92,7 +92,7 @@ def long_runs() -> Quotes:
         "s of the others": f"{pooled(lab.TEST, others):.2f}",
     }
     for name, split in {"second claim": lab.TEST, "second claim val": "val"}.items():
-        mean = lab.long_difference(runs, *ours, split, BEAM)[0]
+        mean = lab.long_difference(runs, "en-de base", "en-de rotary", split, BEAM)[0]
         quotes[name] = f"{mean:.1f} ± {lab.seeds_reach(pooled(split, ours), 4):.1f}"
     mean, reach = lab.long_difference(runs, "old pairs", "new pairs", "val", BEAM)
     quotes["new pairs val"] = f"{mean:.1f} ± {reach:.1f}"
@@ -124,6 +124,8 @@ def quality() -> Quotes:
         if row["search"] == BEAM and row["step"] == 3400:
             suffix = " val" if row["split"] == "val" else ""
             quotes[model + suffix] = f"{row['bleu']:.1f}"
+        if model.startswith("tiny-2150"):
+            quotes[model] = f"{row['bleu']:.1f}"
         of_test = (row["split"], row["search"], row["step"]) == (lab.TEST, BEAM, 4700)
         if of_test and re.fullmatch(r"en-de-\d|multi30k-en-de", model):
             alone.append(row["bleu_moses"])
@@ -212,19 +214,30 @@ def learned() -> Quotes:
     recipes: dict[str, list[float]] = {}
     for row in saved_rows("million"):
         recipes.setdefault(row["recipe"], []).append(row["bleu"])
-    paper, falling, muon, rotary, tiny = (np.mean(bleu) for bleu in recipes.values())
+    paper, falling, muon, rotary, always, tiny = (np.mean(bleu) for bleu in recipes.values())
     quotes = {
         "captions doubled": f"{min(gains):.1f} to {max(gains):.1f}",
         "messages 4000": f"{messages:.1f}",
         "million tokens": f"{tiny:.1f}",
+        "million tokens, dropout 0.1": f"{always:.1f}",
         "million tokens, no dropout": f"{rotary:.1f}",
         "million tokens, paper's parts": f"{paper:.1f}",
         "Muon's gain": f"{muon - paper:.1f}",
         "a falling rate's loss": f"{paper - falling:.1f}",
         "rotary positions' gain": f"{rotary - muon:.1f}",
-        "dropout's loss": f"{rotary - tiny:.1f}",
+        "dropout's loss": f"{rotary - always:.1f}",
         "seeds of a million tokens": f"{max(max(b) - min(b) for b in recipes.values()):.1f}",
     }
+    of_2150 = {
+        row["model"]: row["bleu"] for row in saved_rows("quality") if row.get("step") == 2150
+    }
+    growing, none = of_2150["tiny-2150-growing-dropout"], of_2150["tiny-2150-no-dropout"]
+    quotes["growing dropout's gain"] = f"{growing - none:.1f}"
+    speed = saved_rows("decoding_speed")[-1]
+    for name, seconds in speed["process_seconds"].items():
+        quotes[f"process, {name}"] = f"{seconds:.2f}"
+    for task, name in (("beam", "beams"), ("split", "greedily")):
+        quotes[f"PyTorch, {name}"] = f"{1000 / speed['sentences_per_second'][task]['PyTorch']:.1f}"
     for row in saved_rows("time_to_quality"):
         if row["run"] == "both":
             quotes[f"{row['program']}, {row['budget']:.0f} minutes"] = f"{row['bleu']:.1f}"

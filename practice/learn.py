@@ -102,7 +102,8 @@ class Pupil:
 
 def weights_of(model: Transformer) -> dict[str, Any]:
     """A model's weights under the names of the gates, as views."""
-    w = World(model, *3 * [None])
+    nothing: Any = None  # weights need no text
+    w = World(model, nothing, nothing, nothing)
     return {side: stack(w, side) for side in ("encoder", "decoder")}
 
 
@@ -127,10 +128,15 @@ def wrong_gate(reader: Reader) -> str:
 # --- gate 20 ---
 
 
-def read_number(pupil: Pupil, n: int) -> str:
-    """What the pupil reads for a number in words."""
-    ids = pupil.translate(tat.number_pair(n).src, 6)
-    return "".join(tat.LETTERS[i] for i in ids if i > EOS)
+def write_number(pupil: Pupil, n: int) -> list[int]:
+    """The ids that the pupil writes for a number in words."""
+    return pupil.translate(tat.number_pair(n).src, 6)
+
+
+def line_of(pupil: Pupil, n: int) -> str:
+    """A number in words, and what the pupil reads."""
+    digits = "".join(tat.LETTERS[i] for i in write_number(pupil, n) if i > EOS)
+    return f"{tat.german_number(n)} → {digits or 'nothing'}"
 
 
 def learn_numbers(
@@ -151,7 +157,7 @@ def learn_numbers(
             return False
         try:
             unseen = study_numbers(pupil, say, seed)
-            right = sum(read_number(pupil, n) == str(n) for n in unseen)
+            right = sum(write_number(pupil, n) == tat.number_pair(n).tgt[1:] for n in unseen)
             if right < PASSING:
                 reasons = resemblances(pupil, [tat.number_pair(n) for n in unseen])
         except Stuck as error:
@@ -170,7 +176,7 @@ def read_typed(pupil: Pupil, typed: Iterable[str], say: Say) -> None:
     """Read numbers that somebody types."""
     for line in typed:
         if line.isdecimal() and int(line) < 1000:
-            say(f"{tat.german_number(int(line))} → {read_number(pupil, int(line))}")
+            say(line_of(pupil, int(line)))
 
 
 def study_numbers(pupil: Pupil, say: Say, seed: int) -> list[int]:
@@ -185,9 +191,9 @@ def study_numbers(pupil: Pupil, say: Say, seed: int) -> list[int]:
         loss = pupil.update([tat.number_pair(n) for n in batch])
         now = time.monotonic()
         if now - spoken >= NUMBER_SECONDS or update == UPDATES:
-            spoken, n = now, unseen[update % UNSEEN]
-            read = read_number(pupil, n) or "nothing"
-            say(f"{update:5} updates, loss {loss:.2f}: {tat.german_number(n)} → {read}")
+            spoken = now
+            sample = line_of(pupil, unseen[update % UNSEEN])
+            say(f"{update:5} updates, loss {loss:.2f}: {sample}")
         if now - start > WHOLE_SECONDS:
             say(f"{WHOLE_SECONDS} seconds are over after {update} of {UPDATES} updates")
             break
@@ -339,7 +345,7 @@ def texts_of_model(study: Study, pupil: Pupil, say: Say) -> list[str]:
     say(
         f"{study.folder} is a model, which works without your code: translate, explain and export open it with --model {study.folder}"
     )
-    return tat.translate_lines(translator, [source for source, _ in study.val])
+    return list(tat.translate_lines(translator, [source for source, _ in study.val]))
 
 
 def own_texts(study: Study, pupil: Pupil, say: Say) -> list[str]:
@@ -365,7 +371,7 @@ def compare(study: Study, texts: list[str], say: Say) -> None:
         for batch in itertools.islice(study.batches(), study.step):
             trainer.update(batch)
         ours = tat.Translator(trainer.model.eval(), study.tokenizer, study.languages)
-        score = tat.bleu(tat.translate_lines(ours, sources), references)[0]
+        score = tat.bleu(list(tat.translate_lines(ours, sources)), references)[0]
         say(f"the document's parts after as many: {score:.1f} BLEU")
 
 

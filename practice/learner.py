@@ -321,7 +321,7 @@ class Learner:
         """Logits (T, vocab) of each pair, whatever is padded in it."""
         with torch.no_grad():
             ids = [[self.take(np.array(side)) for side in (src, tgt[:-1])] for src, tgt in pairs]
-            return [self.logits(*both, *self.masks(*both)).cpu().numpy() for both in ids]
+            return [self.logits(src, tgt, *self.masks(src, tgt)).cpu().numpy() for src, tgt in ids]
 
     def state(self) -> list[list[np.ndarray]]:
         """Weights and both averages, as arrays in the order of the dictionaries."""

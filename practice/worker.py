@@ -169,7 +169,8 @@ def answer(module: Any, function: str, arguments: tuple, parts: int) -> dict[str
 @functools.cache
 def room(name: str) -> Any:
     """A module beside this one, which the file can't import by mistake."""
-    spec = importlib.util.spec_from_file_location(f"{MODULE}_{name}", ROOMS / f"{name}.py")
+    path = ROOMS / f"{name}.py"
+    spec: Any = importlib.util.spec_from_file_location(f"{MODULE}_{name}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

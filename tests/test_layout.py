@@ -8,6 +8,7 @@ import pytest
 
 import since_2017
 import the_annotated_transformer as tat
+from tests import reading_costs
 from tests.helpers import ROOT
 
 DOCUMENT = ROOT / "the_annotated_transformer.py"
@@ -117,3 +118,29 @@ def test_no_line_of_code_is_too_long():
     paths = [path for path in sources if path.suffix in (".py", ".js", ".css")]
     found = [line for path in paths for line in too_long(path)]
     assert len(paths) > 50 and not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("room", reading_costs.READ)
+def test_a_room_that_was_read_for_it_reads_easily(room):
+    """CONTRIBUTING, "Reading": names, one fact a line, whole messages, short functions."""
+    counts, places = reading_costs.costs(reading_costs.room(room))
+    over = {
+        name: counts[name] for name, most in reading_costs.LIMITS.items() if counts[name] > most
+    }
+    assert counts["lines"] > 1000 and not over, "\n".join([str(over), *places])
+
+
+def test_what_makes_reading_slow_is_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading_costs, "ROOT", tmp_path)
+    path = tmp_path / "room.py"
+    path.write_text(
+        "def f(x):\n"
+        "    found, lines = g(x), 1\n"
+        "    reason = f'{x} is odd'\n"
+        "    for line in lines if x else ():\n"
+        "        warn(f'{reason}: stop')\n"
+    )
+    counts, places = reading_costs.costs([path])
+    for name in ("packed assignments", "loops over a choice", "messages of fragments"):
+        assert counts[name] == 1
+    assert counts["longest function"] == 4 and "the name found" in " ".join(places)

@@ -134,11 +134,11 @@ def train(
     str(run.resolve()).encode()  # what writes and reads weights wants UTF-8 of names
     with refusing("these settings do not fit together", ValueError):
         settings = make_settings(preset, words, changes or {})
-    given = (changes or {}) | ({"bpe": 0} if words else {})
+    options_given = (changes or {}) | ({"bpe": 0} if words else {})
     corpus = corpus_of(data, src, tgt, held_out)
     if corpus.folder and corpus.folder.resolve() == run.resolve():
         raise Refused(f"--run is the folder of the data, {data}; give a folder of its own")
-    folder = RunFolder(run, corpus, settings, preset, given, longest, start_from)
+    folder = RunFolder(run, corpus, settings, preset, options_given, longest, start_from)
     with process_group():
         if shard and processes()[1] == 1:
             raise Refused("--shard divides the model among processes; start several with torchrun")
@@ -316,22 +316,16 @@ def translate(
             from, and placeholders and letters that were lost
         n_best: with --json, so many translations of each line, the best first; at most --beam
     """
-    if sentence and input:
-        raise Refused("give sentences or --input, not both")
     input = None if input == Path("-") else input
-    if input and output and output.exists() and output.samefile(input):
-        raise Refused(f"--input and --output are one file, {input}")
-    for text in sentence:
-        if os.path.isfile(text):
-            other = f"--input {text} translates the lines of that file"
-            warn(f"{text} is translated as a sentence; {other}")
+    check_translate(sentence, input, output)
     if n_best > 1 and not as_json:
         raise Refused("--n-best needs --json; without it there is one line for each sentence")
     if as_json and (engine == "ctranslate2" or type_):
         raise Refused("--json is PyTorch's work; leave --engine and --type out")
     engine = "pytorch" if as_json else engine
     search = open_search(model_folder(model), beam, alpha, device, engine, type_, n_best)
-    first, empty = 1, []
+    first = 1  # the number of a chunk's first line
+    empty = []
     with ExitStack() as files:
         if sentence:
             # a line feed ends a line here, too, as in "$(cat FILE)"
@@ -347,8 +341,7 @@ def translate(
 
                 results = judged(search, chunk, warn, first)
             else:
-                texts = search.translate(chunk, warn, first)
-                results = [{"translation": text} for text in texts]
+                results = [{"translation": t} for t in search.translate(chunk, warn, first)]
             empty += add_losses(search.pieces, chunk, results, warn, first)
             translations = [
                 json.dumps(result, ensure_ascii=False) if as_json else result["translation"]
@@ -358,15 +351,31 @@ def translate(
                 answer(*translations, file=out)
             first += len(chunk)
     if empty:
-        lines = f"{len(empty)} of {first - 1} lines (line {some_of(empty)})"
-        raise Refused(f"not translated: {lines}; their places are empty")
+        raise Refused(
+            f"not translated: {len(empty)} of {first - 1} lines (line {some_of(empty)}); "
+            "their places are empty"
+        )
+
+
+def check_translate(sentence: tuple[str, ...], input: Path | None, output: Path | None) -> None:
+    """Refused if a user can't mean what is to be translated; a note if he may mean a file."""
+    if sentence and input:
+        raise Refused("give sentences or --input, not both")
+    if input and output and output.exists() and output.samefile(input):
+        raise Refused(f"--input and --output are one file, {input}")
+    for text in sentence:
+        if os.path.isfile(text):
+            warn(
+                f"{text} is translated as a sentence; "
+                f"--input {text} translates the lines of that file"
+            )
 
 
 def arriving_lines(stream: Any) -> Iterator[list[str]]:
     """Standard input's lines as they come; a text in its place, as in notebooks, may lack bytes."""
     name = "standard input"
     if stream is None or stream.closed:
-        raise Refused(f"nothing to translate: {name} is closed; give sentences or --input")
+        raise Refused("nothing to translate: standard input is closed; give sentences or --input")
     if stream.isatty():
         warn("one sentence per line; Ctrl-D ends")
     if hasattr(stream, "buffer"):
@@ -413,12 +422,13 @@ def evaluate(
 
     folder = model_folder(model)
     search = open_search(folder, beam, alpha, device, engine, type_)
-    pairs = Corpus(data, *search.languages, held_out).full_pairs(split, warn)
+    src, tgt = search.languages
+    pairs = Corpus(data, src, tgt, held_out).full_pairs(split, warn)
     sources, references = zip(*pairs, strict=True)
     start = time.monotonic()
     translations = search.translate(list(sources), warn)
     count = len(sources)
-    result = {"data": data, "split": split, "sentences": count}
+    result: dict[str, Any] = {"data": data, "split": split, "sentences": count}
     held_out_of_train = ""
     if held_out is not None:
         result["held_out"] = held_out
@@ -597,12 +607,13 @@ def export(
     from translator import export as converter
 
     converter.write_ctranslate2(translator, out, quantization)
-    words_by_spacy = (
-        "its tokens are made with the tokenizer.json beside it, from words cut by spaCy's rules"
-    )
-    command = f"python {out / 'translate.py'} translates standard input"
-    how = words_by_spacy if translator.tokenizer.words else command
-    print(f"{out}: for {to}, {quantization or 'float32'}; {how}")
+    if translator.tokenizer.words:
+        usage = (
+            "its tokens are made with the tokenizer.json beside it, from words cut by spaCy's rules"
+        )
+    else:
+        usage = f"python {out / 'translate.py'} translates standard input"
+    print(f"{out}: for {to}, {quantization or 'float32'}; " + usage)
 
 
 def write_half(folder: Path, out: Path) -> None:
@@ -630,7 +641,8 @@ def import_model(source: Data, *, out: Out, src: str | None = None, tgt: str | N
     from translator.marian import import_marian
 
     translator = import_marian(source, out, src, tgt)
-    size, (src, tgt) = sum(p.numel() for p in translator.model.parameters()), translator.languages
+    size = sum(p.numel() for p in translator.model.parameters())
+    src, tgt = translator.languages
     print(f"{out}: {src} to {tgt}, {size:,} parameters, {len(translator.tokenizer):,} tokens")
 
 
@@ -676,18 +688,18 @@ def judge(
         print(line, flush=True)
 
     if learn or run:
-        right = practise(file, learn, run, minutes, (src, tgt), say)
+        passed = practise(file, learn, run, minutes, (src, tgt), say)
         if report:
-            write_report(report, lines, [practice.scored("gate 20: it learns", right, lines[-1])])
-        return 0 if right else 1
+            write_report(report, lines, [practice.scored("gate 20: it learns", passed, lines[-1])])
+        return 0 if passed else 1
 
     def once() -> bool:
         lines.clear()
         verdicts: dict[int, Any] = {}
-        right = practice.judge(file, gate, split, say, verdicts)
+        passed = practice.judge(file, gate, split, say, verdicts)
         if report:
             write_report(report, lines, practice.scored_gates(verdicts, gate))
-        return right
+        return passed
 
     if watch:
         practice.watch(file, once)
@@ -805,8 +817,8 @@ def captions(*, out: Out) -> None:
                 (out / f"{split}.{language}").write_text("\n".join(side) + "\n", encoding="utf-8")
 
 
-def explained(error: Exception, given: list[str]) -> str:
-    """What an error says, in one line; `given` are the arguments of the command line."""
+def explained(error: Exception, arguments: list[str]) -> str:
+    """What an error says, in one line; `arguments` are those of the command line."""
     text = " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
         return f"{error.filename}: {error.strerror}"
@@ -817,12 +829,12 @@ def explained(error: Exception, given: list[str]) -> str:
     if isinstance(error, cyclopts.UnknownCommandError):
         return f"{text}; --help lists them"
     if isinstance(error, cyclopts.UnknownOptionError):
-        if other := OTHER_NAMES.get(str(error.token.keyword)):
-            return f"Unknown option: {error.token.keyword}. Did you mean {other}?"
-        if given[:1] in (["translate"], ["explain"]):
+        if our_name := OTHER_NAMES.get(str(error.token.keyword)):
+            return f"Unknown option: {error.token.keyword}. Did you mean {our_name}?"
+        if arguments[:1] in (["translate"], ["explain"]):
             return f"{text} A sentence that begins with a dash comes last, after --"
     if missing := re.fullmatch(r'Command "\w+" parameter (\S+) requires an argument\.', text):
-        return f"{missing[1]} {'needs a value' if missing[1] in given else 'is missing'}"
+        return f"{missing[1]} {'needs a value' if missing[1] in arguments else 'is missing'}"
     return text
 
 
@@ -844,7 +856,7 @@ def with_streams(arguments: list[str]) -> list[str]:
 
 def with_numbers(arguments: list[str]) -> list[str]:
     """Arguments in which --learn without a value means the numbers."""
-    following = [*arguments[1:], "--"]
+    following = [*arguments, "--"][1:]
     return [
         "--learn=numbers" if argument == "--learn" and after.startswith("-") else argument
         for argument, after in zip(arguments, following, strict=True)

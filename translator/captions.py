@@ -115,9 +115,12 @@ def decline(noun: Noun, preposition: str, case: str, determiner: str, adjective:
     gender, pronoun = head[0], head[2:]
     if determiner not in ("ein", "der", "-"):  # a plural; its "the" is `die`
         german = plural + "n" if case == "dat" and plural[-1] not in "ns" else plural
-        english, gender, pronoun = irregular[0] if irregular else english + "s", "p", "them"
+        english = irregular[0] if irregular else english + "s"
+        gender = "p"
+        pronoun = "them"
     elif gender == "w":  # such as `den Jungen`
-        german, gender = german if case == "nom" else plural, "m"
+        german = german if case == "nom" else plural
+        gender = "m"
     stem, quality = adjective.split("=")
     article, ending = endings(determiner, case, gender)
     the = DETERMINERS[determiner]
@@ -160,13 +163,13 @@ def clause(
     form = infinitive if crowd else finite
     head = say([(particle + form if last else form, "are" if crowd else "is")])
     tail = say([(particle, "")]) if particle and not last else NOTHING
-    both = (*head.de, *tail.de)  # every English word of the verb is linked to both its parts
-    verb = Phrase(head.de, head.en + [(text, both) for text in english.split("_")])
+    verb_words = (*head.de, *tail.de)  # every English word of the verb is linked to both its parts
+    verb = Phrase(head.de, head.en + [(text, verb_words) for text in english.split("_")])
     # the seed's captions depend on the order in which these parts are drawn
-    thing = given[0] if given else fill(rng, frame.slot, crowd)
-    more = NOTHING if last else describe(rng, thing, "wear hold")
+    object_ = given[0] if given else fill(rng, frame.slot, crowd)
+    description = NOTHING if last else describe(rng, object_, "wear hold")
     where, comma = fill(rng, place), say([("", ",")])
-    parts = {"S": who, "V": verb, "O": thing, "P": where, "T": tail, "R": more, ",": comma}
+    parts = {"S": who, "V": verb, "O": object_, "P": where, "T": tail, "R": description, ",": comma}
     german, english = ([parts[name] for name in names] for names in ORDERS[order])
     return Phrase(join(*german).de, join(*english).en)
 
@@ -196,8 +199,8 @@ def meanwhile(rng: random.Random, who: Phrase) -> Phrase:
     else:
         frames = [frame for frame in FRAMES if frame.kind in "free busy"]
     frame = rng.choice(frames)
-    others = fill(rng, f"nom ein/ein/ein/zwei/drei {frame.who}")
-    doing = clause(rng, frame, others, "verb last", "", *watched)
+    actors = fill(rng, f"nom ein/ein/ein/zwei/drei {frame.who}")
+    doing = clause(rng, frame, actors, "verb last", "", *watched)
     return join(say([(",", ""), ("während", "while")]), doing)
 
 
@@ -205,11 +208,13 @@ def compose(rng: random.Random) -> Phrase:
     """One whole sentence."""
     frame = rng.choice([frame for frame in FRAMES if frame.verb])
     who = fill(rng, f"nom ein/ein/ein/ein/der/die/zwei/drei/viele {frame.who}")
-    more = describe(rng, who, {"free": "look wear hold", "busy": "look wear"}.get(frame.kind, ""))
+    description = describe(
+        rng, who, {"free": "look wear hold", "busy": "look wear"}.get(frame.kind, "")
+    )
     place = PLACES[rng.choice(frame.places.split())] if frame.places and rng.random() < 0.6 else ""
     order = "place first" if place and rng.random() < 0.3 else "main"
-    both = join(who, more)  # which forgets what other words agree with
-    scene = clause(rng, frame, who._replace(de=both.de, en=both.en), order, place)
+    described = join(who, description)  # which forgets what other words agree with
+    scene = clause(rng, frame, who._replace(de=described.de, en=described.en), order, place)
     return join(scene, meanwhile(rng, who) if rng.random() < 0.4 else NOTHING, say([(".", ".")]))
 
 
@@ -217,7 +222,8 @@ def finish(sentence: Phrase) -> Caption:
     """The two texts of a sentence, and its links as indices of their words and punctuation."""
     # German words are written one after the other; one that merges with the word before it (`in`
     # and `dem`) takes its place and its index. Only then is it known where a word ends up.
-    german, index = [""], {}  # german[0] is there so that the first word has one before it
+    german = [""]  # so that the first word has one before it
+    index = {}
     for word in sentence.de:
         merged = MERGED.get((german[-1], word.text))
         if merged:
@@ -236,14 +242,15 @@ def written(words: list[str]) -> str:
 
 def captions(n: int, seed: int = 0) -> list[Caption]:
     """The first `n` different captions of a seed."""
-    rng, found = random.Random(seed), {}
-    while len(found) < n:
+    rng = random.Random(seed)
+    captions_by_text = {}
+    while len(captions_by_text) < n:
         caption = finish(compose(rng))
         # a second dog would be "another dog"; by their first letters, `Hunde` are dogs, too
         nouns = re.findall(r"[A-ZÄÖÜ]\w{2,3}", caption.de)
         if len(nouns) == len(set(nouns)):
-            found.setdefault(caption.de, caption)
-    return list(found.values())
+            captions_by_text.setdefault(caption.de, caption)
+    return list(captions_by_text.values())
 
 
 CORPUS = 21_000
@@ -259,8 +266,10 @@ def caption_corpus() -> list[Caption]:
 def caption_pairs(split: str, src: str = "de", tgt: str = "en") -> Iterator[tuple[str, str]]:
     """The captions of a split: train, val or test, which never overlap; Refused for any other."""
     if split not in CAPTION_SPLITS or {src, tgt} != {"de", "en"}:
-        known = f"the splits {', '.join(CAPTION_SPLITS)} in de and en"
-        raise Refused(f"captions has {known}, not {split}.{src} and {split}.{tgt}")
+        raise Refused(
+            f"captions has the splits {', '.join(CAPTION_SPLITS)} in de and en, "
+            f"not {split}.{src} and {split}.{tgt}"
+        )
     return ((getattr(c, src), getattr(c, tgt)) for c in caption_corpus()[CAPTION_SPLITS[split]])
 
 

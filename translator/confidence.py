@@ -14,21 +14,22 @@ from the_annotated_transformer import EOS, Tokenizer
 from translator.search import Hypothesis, Search
 
 
-def described(tokenizer: Tokenizer, source: list[int], found: Hypothesis) -> dict[str, Any]:
+def described(tokenizer: Tokenizer, source: list[int], hypothesis: Hypothesis) -> dict[str, Any]:
     """A translation: its tokens, the natural logarithms of their probabilities, and the alignment.
 
     That is pairs of places in source and translation. EOS belongs to no token, nor does a token
     whose row looks at the source's EOS most.
     """
-    log_p = [after - before for before, after in itertools.pairwise((0.0, *found.sums))]
-    predicted, words = found.ids[1:], len(source) - 1
-    aligned = [(i, j) for j, i in enumerate(found.places) if predicted[j] != EOS]
+    log_p = [after - before for before, after in itertools.pairwise((0.0, *hypothesis.sums))]
+    predicted = hypothesis.ids[1:]
+    words = len(source) - 1
+    aligned = [(i, j) for j, i in enumerate(hypothesis.places) if predicted[j] != EOS]
     return {
-        "translation": tokenizer.decode(found.ids),
+        "translation": tokenizer.decode(hypothesis.ids),
         "tokens": tokenizer.tokens(predicted),
         "log_probs": [round(value, 4) for value in log_p],
         "mean_log_prob": round(sum(log_p) / len(log_p), 4),
-        "score": round(found.score, 4),
+        "score": round(hypothesis.score, 4),
         "alignment": [[i, j] for i, j in aligned if i < words],
     }
 
@@ -44,12 +45,16 @@ def judged(
 
     def work(rows: list[list[int]]) -> list[dict[str, Any]]:
         results = []
-        for row, found in zip(rows, search.hypotheses(rows, aligned=True), strict=True):
-            each = [described(tokenizer, row, one) for one in found]
-            more = {"hypotheses": each} if search.n_best > 1 else {}
-            results.append({"source_tokens": tokenizer.tokens(row)} | each[0] | more)
+        for row, best in zip(rows, search.hypotheses(rows, aligned=True), strict=True):
+            hypotheses = [described(tokenizer, row, hypothesis) for hypothesis in best]
+            result = {"source_tokens": tokenizer.tokens(row)} | hypotheses[0]
+            if search.n_best > 1:
+                result["hypotheses"] = hypotheses
+            results.append(result)
         return results
 
-    found = search.each(lines, work, tell, first)
-    both = zip(lines, found, strict=True)
-    return [{"source": line} | (one or {"translation": ""}) for line, one in both]
+    results = search.each(lines, work, tell, first)
+    return [
+        {"source": line} | (result or {"translation": ""})
+        for line, result in zip(lines, results, strict=True)
+    ]

@@ -100,10 +100,9 @@ def read_rules(description: Any, path: Path) -> Any:
 def encode_texts(tokenizer: Tokenizer, texts: Iterable[str], language: str) -> list[list[int]]:
     """The ids of many sentences, without BOS and EOS, encoded on all cores at once."""
     rules = vocabulary_for(tokenizer, language)
-    if tokenizer.words:
-        texts = [words_of(text, language) for text in texts]
     if not has_marks(tokenizer):
-        encodings = rules.encode_batch_fast(list(texts), is_pretokenized=tokenizer.words)
+        words: Any = (words_of(text, language) for text in texts) if tokenizer.words else texts
+        encodings = rules.encode_batch_fast(list(words), is_pretokenized=tokenizer.words)
         return [encoding.ids for encoding in encodings]
     texts = [text.replace(HIDDEN, "") for text in texts]
     marks = [mark_of(tokenizer, text) for text in texts]

@@ -152,12 +152,16 @@ def some_pairs(folder: Path, translator: Translator, corpus: Corpus | None) -> l
     elif store:
         pairs = store.pairs(range(min(len(store), 4 * SOME)))
     else:
-        advice = "--data names a source with the split val, --held-out the share of its train"
-        raise Refused(f"{folder} holds no text to examine it with; {advice}")
+        raise Refused(
+            f"{folder} holds no text to examine it with; "
+            "--data names a source with the split val, --held-out the share of its train"
+        )
     fitting = [pair for pair in pairs if 3 < len(pair.src) < LONG and 3 < len(pair.tgt) < LONG]
     if len({tuple(pair.src) for pair in fitting[:SOME]}) < 8:
-        few = f"val has fewer than eight sentences of three to {LONG} tokens"
-        raise Refused(f"{corpus.data if corpus else folder}: {few}")
+        raise Refused(
+            f"{corpus.data if corpus else folder}: "
+            f"val has fewer than eight sentences of three to {LONG} tokens"
+        )
     return fitting[:SOME]
 
 
@@ -203,23 +207,25 @@ def of_log(rows: list[dict], warmup: int, guessing: float | None) -> list[Sympto
     last = f"validation loss {losses[-1]:.2f}" if losses else ""
     symptoms = []
     if skipped > step / 10:
-        said = f"{skipped} of {step} updates changed nothing: their gradient wasn't finite"
-        symptoms.append(Symptom("skipped", "ill", said))
+        sentence = f"{skipped} of {step} updates changed nothing: their gradient wasn't finite"
+        symptoms.append(Symptom("skipped", "ill", sentence))
     if logged and logged[-1] not in losses[-1:]:
-        said = "the last validation loss was no number: the run diverged, perhaps by its rate"
-        symptoms.append(Symptom("diverged", "ill", said))
+        sentence = "the last validation loss was no number: the run diverged, perhaps by its rate"
+        symptoms.append(Symptom("diverged", "ill", sentence))
     if rows and step <= warmup:
-        said = f"{step} updates, and the rate rises until {warmup}: train longer"
-        symptoms.append(Symptom("warmup", "young", said))
+        sentence = f"{step} updates, and the rate rises until {warmup}: train longer"
+        symptoms.append(Symptom("warmup", "young", sentence))
     if guessing and losses and step > warmup and losses[-1] > guessing - 0.5:
-        said = f"{last} after the warmup; knowing nothing but word frequencies has {guessing:.2f}"
-        symptoms.append(Symptom("frequency", "young" if step < 3 * warmup else "ill", said))
+        sentence = (
+            f"{last} after the warmup; knowing nothing but word frequencies has {guessing:.2f}"
+        )
+        symptoms.append(Symptom("frequency", "young" if step < 3 * warmup else "ill", sentence))
     if len(losses) > 3 and losses[-1] > min(losses) + 0.1:
-        said = f"{last}, but it was {min(losses):.2f}: it learns its text by heart"
-        symptoms.append(Symptom("overfit", "ill", said))
+        sentence = f"{last}, but it was {min(losses):.2f}: it learns its text by heart"
+        symptoms.append(Symptom("overfit", "ill", sentence))
     elif len(losses) > 1 and losses[-2] - losses[-1] > 0.1:
-        said = f"{last}; it still falls, before it was {losses[-2]:.2f}: train longer"
-        symptoms.append(Symptom("falling", "young", said))
+        sentence = f"{last}; it still falls, before it was {losses[-2]:.2f}: train longer"
+        symptoms.append(Symptom("falling", "young", sentence))
     return symptoms
 
 
@@ -229,8 +235,8 @@ def of_rate(rows: list[dict], d_model: int) -> list[Symptom]:
     times = max(rates, default=0) * d_model**0.5 / PEAK
     if not rates or 1 / 30 < times < 5:
         return []
-    said = f"the rate reached {max(rates):.2g}, {times:.2g} times what plan takes at this width"
-    return [Symptom("rate" if times > 1 else "low rate", "ill", said)]
+    sentence = f"the rate reached {max(rates):.2g}, {times:.2g} times what plan takes at this width"
+    return [Symptom("rate" if times > 1 else "low rate", "ill", sentence)]
 
 
 def of_settings(settings: Settings) -> list[Symptom]:
@@ -266,16 +272,16 @@ def of_translations(
     decode = translator.tokenizer.decode
     sides = [[decode(words(ids)) for ids in side] for side in (rows, [p.tgt for p in pairs])]
     score = BLEU(tokenize=cut_of(sides[1])).corpus_score(sides[0], sides[1:]).score
-    right = sum(a == b for a, b in zip(*sides, strict=True))
-    said = f"{score:.1f} BLEU, and {right} of {len(pairs)} translations are the reference"
+    exact = sum(a == b for a, b in zip(*sides, strict=True))
+    sentence = f"{score:.1f} BLEU, and {exact} of {len(pairs)} translations are the reference"
     if expected.known:
-        said += f"; for this text plan expects {expected.low:.0f} to {expected.high:.0f} BLEU"
+        sentence += f"; for this text plan expects {expected.low:.0f} to {expected.high:.0f} BLEU"
     else:
-        said += "; what to expect isn't known"
+        sentence += "; what to expect isn't known"
     if score >= min(expected.low, GOOD_BLEU):
-        return score, Symptom("translations", "well", said)
+        return score, Symptom("translations", "well", sentence)
     early = expected.share is not None and expected.share < 0.5
-    return score, Symptom("translations", "young" if early else "ill", f"{said}: too little")
+    return score, Symptom("translations", "young" if early else "ill", f"{sentence}: too little")
 
 
 def of_modes(
@@ -288,19 +294,23 @@ def of_modes(
     smooth, plain = own_loss(patient, train), patient._replace(smoothing=0.0)
     symptoms = []
     if logged and smooth > logged[-1] + 0.5:
-        said = f"loss {logged[-1]:.2f} in training, but {smooth:.2f} of the same text in evaluation"
-        symptoms.append(Symptom("evaluation", "ill", said))
+        sentence = (
+            f"loss {logged[-1]:.2f} in training, but {smooth:.2f} of the same text in evaluation"
+        )
+        symptoms.append(Symptom("evaluation", "ill", sentence))
     learned, held = own_loss(plain, train), own_loss(plain, pairs)
-    said = f"loss {learned:.2f} on train, {held:.2f} on val"
+    sentence = f"loss {learned:.2f} on train, {held:.2f} on val"
     if held > learned + 2 and not well:
-        said += ": it has learned train, and val is another text, or prepared otherwise"
-        return [*symptoms, Symptom("held out", "ill", said)]
-    return [*symptoms, Symptom("held out", "well", said)]
+        sentence += ": it has learned train, and val is another text, or prepared otherwise"
+        return [*symptoms, Symptom("held out", "ill", sentence)]
+    return [*symptoms, Symptom("held out", "well", sentence)]
 
 
 def of_finding(finding: Finding) -> Symptom:
     """An examination's finding, with bounds for real text."""
-    test, value, state = TESTS[finding.test], finding.value, "ill" if finding.ill else "well"
+    test = TESTS[finding.test]
+    value = finding.value
+    state = "ill" if finding.ill else "well"
     if finding.test == "swap" and math.isfinite(value):
         state = "well" if value > YOUNG else "young" if value > 0.05 else "ill"
     if finding.test == "overlap":
@@ -329,21 +339,28 @@ def resembles(symptoms: list[Symptom]) -> list[Mistake]:
 
     There are none if no test is ill, or if no mistake shows it.
     """
-    ill = [one.test for one in symptoms if one.state == "ill" and one.test in SUSPECTS]
-    other_text = any(one.state == "ill" for one in symptoms if one.test in MODES)
-    explained = any(one.state == "ill" for one in symptoms if one.test in EXPLAINED)
+    ill = [
+        symptom.test for symptom in symptoms if symptom.state == "ill" and symptom.test in SUSPECTS
+    ]
+    other_text = any(symptom.state == "ill" for symptom in symptoms if symptom.test in MODES)
+    explained = any(symptom.state == "ill" for symptom in symptoms if symptom.test in EXPLAINED)
     if not ill or explained or (other_text and ill[0] in LEARNING):
         return []  # it has learned, and something else is asked: as no mistake that we know does
-    kinds, shown = SUSPECTS[ill[0]], LIKE.get(ill[0], ill[0])
-    well = {one.test for one in symptoms if one.state == "well" and one.test in EVERY}
+    kinds = SUSPECTS[ill[0]]
+    test = LIKE.get(ill[0], ill[0])
+    well = {
+        symptom.test for symptom in symptoms if symptom.state == "well" and symptom.test in EVERY
+    }
     suspects = []
     for mistake in CATALOGUE.values():
-        rows = ill_tests().get(mistake.name, [{shown}])
+        rows = ill_tests().get(mistake.name, [{test}])
         # one that did no harm to German numbers explains a wire, but no nonsense
         fits = mistake.kind in kinds and (ill[0] in EVERY or not mistake.harmless)
-        if fits and any(shown in row for row in rows) and not set.intersection(well, *rows):
+        if fits and any(test in row for row in rows) and not set.intersection(well, *rows):
             suspects.append(mistake)
-    return sorted(suspects, key=lambda one: kinds.index(one.kind))  # the likeliest kind first
+    return sorted(
+        suspects, key=lambda symptom: kinds.index(symptom.kind)
+    )  # the likeliest kind first
 
 
 def of_variety(rows: list[list[int]], pairs: list[Pair]) -> Symptom:
@@ -351,28 +368,31 @@ def of_variety(rows: list[list[int]], pairs: list[Pair]) -> Symptom:
     different, sources = (len({*map(tuple, ids)}) for ids in (rows, [p.src for p in pairs]))
     share = different / sources
     state = "ill" if share < 0.1 else "young" if share < 0.5 else "well"
-    said = f"{different} different translations of {len(pairs)} sentences"
-    return Symptom("variety", state, said)
+    sentence = f"{different} different translations of {len(pairs)} sentences"
+    return Symptom("variety", state, sentence)
 
 
 def of_updates(share: float, step: int) -> Symptom:
     """Whether a run has had the updates that its text takes, or a share; asked if it isn't good."""
-    said = f"{step} updates, as many as plan would take"
+    sentence = f"{step} updates, as many as plan would take"
     if share >= 0.5:
-        return Symptom("updates", "well", said)
-    said = f"{step} updates, {share:.0%} of what plan would take: train longer"
-    return Symptom("updates", "young", said)
+        return Symptom("updates", "well", sentence)
+    sentence = f"{step} updates, {share:.0%} of what plan would take: train longer"
+    return Symptom("updates", "young", sentence)
 
 
 def diagnose(
     folder: Path, data: str | None = None, held_out: float | None = None
 ) -> dict[str, Any]:
     """The verdict on a run or a model, the mistakes that it resembles, and all symptoms."""
+    # What translations show beside their references decides how the rest is read: symptoms of a
+    # run that has all that its text gives, or that has just begun, weigh less.
     translator = read_translator(folder, torch.device("cpu"))
     settings = saved_settings(read_json(folder / "config.json")["settings"])
     corpus = Corpus(data, *translator.languages, held_out) if data else None
     pairs = some_pairs(folder, translator, corpus)
-    log, store = log_of(folder), tokens_of(folder, "train", translator)
+    log = log_of(folder)
+    store = tokens_of(folder, "train", translator)
     step = max([row["step"] for row in log], default=0)
     lines = lines_of_train(folder, translator, corpus)
     expected = prospect(translator, lines, pairs, settings, step)
@@ -385,24 +405,35 @@ def diagnose(
     bleu, translations = of_translations(rows, pairs, translator, expected)
     findings = examine(lambda: patient, pairs, EXAMS)
     # its decoding never sees a reference
-    shown = [of_finding(finding) for finding in findings if finding.test != "peeks"]
+    examined = [of_finding(finding) for finding in findings if finding.test != "peeks"]
     learning = [translations, of_variety(rows, pairs)]
     learning += of_modes(patient, some_of_train(store), pairs, log, translations.state == "well")
     of_run = of_log(log, settings.warmup, store.guessing() if store else None)
     if bleu >= expected.good:  # it has what such a text gives, however it came there
-        of_run = [one for one in of_run if one.test != "falling"]
+        of_run = [symptom for symptom in of_run if symptom.test != "falling"]
     elif expected.share is not None:
         of_run.append(of_updates(expected.share, step))
     if bleu < 5:  # it may still learn to end
-        shown = [one._replace(state="young") if one.test == "ends" else one for one in shown]
-    symptoms = slipped + of_run + shown + learning
-    if any(one.state != "well" for one in symptoms if one.test in LEARNING):
+        examined = [
+            symptom._replace(state="young") if symptom.test == "ends" else symptom
+            for symptom in examined
+        ]
+    symptoms = slipped + of_run + examined + learning
+    if any(symptom.state != "well" for symptom in symptoms if symptom.test in LEARNING):
         symptoms = of_rate(log, settings.d_model) + of_settings(settings) + symptoms
-    # what has just begun doesn't read yet, but its wires are there
-    if any(one.test == "warmup" for one in symptoms):
-        ill = [one for one in symptoms if one.state == "ill" and one.test not in WIRED]
-        symptoms = [one._replace(state="young") if one in ill else one for one in symptoms]
-    return {"run": str(folder), "bleu": round(bleu, 1)} | verdict(symptoms)
+    return {"run": str(folder), "bleu": round(bleu, 1)} | verdict(forgiven(symptoms))
+
+
+def forgiven(symptoms: list[Symptom]) -> list[Symptom]:
+    """What has just begun doesn't read yet, but its wires are there: nothing else is ill."""
+    if not any(symptom.test == "warmup" for symptom in symptoms):
+        return symptoms
+    return [
+        symptom._replace(state="young")
+        if symptom.state == "ill" and symptom.test not in WIRED
+        else symptom
+        for symptom in symptoms
+    ]
 
 
 def some_of_train(store: TokenStore | None) -> list[Pair]:
@@ -415,31 +446,42 @@ def some_of_train(store: TokenStore | None) -> list[Pair]:
 
 def verdict(symptoms: list[Symptom]) -> dict[str, Any]:
     """What all symptoms come to."""
-    ill, young = (any(one.state == state for one in symptoms) for state in ("ill", "young"))
-    suspects, word = resembles(symptoms), "healthy"
+    ill, young = (any(symptom.state == state for symptom in symptoms) for state in ("ill", "young"))
+    suspects = resembles(symptoms)
+    word = "healthy"
     if ill:
         word = "resembles" if suspects else "ill, by none of the mistakes that I know"
-        causes = [one.test for one in symptoms if one.state == "ill" and one.test in EXPLAINED]
+        causes = [
+            symptom.test
+            for symptom in symptoms
+            if symptom.state == "ill" and symptom.test in EXPLAINED
+        ]
         if causes:
             word = f"ill, and [{causes[0]}] says why"
-        if {one.test for one in symptoms if one.state == "ill"} <= {"overfit"}:
+        if {symptom.test for symptom in symptoms if symptom.state == "ill"} <= {"overfit"}:
             word = "healthy, but it has learned for too long"
             suspects = []
     elif young:
         word = "undertrained"
-    like = [{"name": one.name, "line": one.line, "section": one.section} for one in suspects]
+    like = [
+        {"name": symptom.name, "line": symptom.line, "section": symptom.section}
+        for symptom in suspects
+    ]
     return {
-        "verdict": word, "resembles": like, "symptoms": [one._asdict() for one in symptoms],
+        "verdict": word, "resembles": like, "symptoms": [symptom._asdict() for symptom in symptoms],
     }  # fmt: skip
 
 
 def report(diagnosis: dict[str, Any]) -> list[str]:
     """The lines that `doctor` prints: what was measured, each with its test, and a verdict."""
-    lines = [f"{one['state']:<6}{one['said']} [{one['test']}]" for one in diagnosis["symptoms"]]
+    lines = [
+        f"{symptom['state']:<6}{symptom['said']} [{symptom['test']}]"
+        for symptom in diagnosis["symptoms"]
+    ]
     like = diagnosis["resembles"]
     lines.append(f"{diagnosis['run']}: {diagnosis['verdict']}" + (":" if like else ""))
     if diagnosis["verdict"].startswith("healthy"):
         lines[-1] += f", {diagnosis['bleu']:.1f} BLEU"
-    for one in like:
-        lines.append(f"  {one['line']} ({one['name']}; the document: {one['section']})")
+    for symptom in like:
+        lines.append(f"  {symptom['line']} ({symptom['name']}; the document: {symptom['section']})")
     return lines

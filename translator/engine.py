@@ -48,15 +48,12 @@ class Engine(Model):
 
     def translate(self, lines: list[str], tell: Callable = nobody, first: int = 1) -> list[str]:
         """A translation for each line; `tell` also hears of marks of languages it doesn't know."""
-        for line in lines if self.marked else []:
-            mark = re.match(MARK, line)
-            if (
-                mark
-                and self.rules.token_to_id(mark[1] + HIDDEN) is None
-                and mark[1] not in self.told
-            ):
-                tell(f"the model does not know {mark[1]}, which it takes for text")
-                self.told.add(mark[1])
+        if self.marked:
+            marks = [re.match(MARK, line) for line in lines]
+            for mark in {mark[1]: None for mark in marks if mark}:  # in their order, each once
+                if self.rules.token_to_id(mark + HIDDEN) is None and mark not in self.told:
+                    tell(f"the model does not know {mark}, which it takes for text")
+                    self.told.add(mark)
         return super().translate(lines, tell, first)
 
     def pieces(self, text: str) -> list[str]:
@@ -165,7 +162,6 @@ def conversion_of(folder: Path) -> Path:
     places = [folder, user_cache_path("annotated-transformer")]
     if (places[1] / name).is_dir():
         return places[1] / name
-    from translator.export import write_ctranslate2
     from translator.model_folder import read_translator
 
     translator = read_translator(folder, "cpu")
@@ -176,20 +172,26 @@ def conversion_of(folder: Path) -> Path:
         except OSError:
             continue  # the next place
         with temporary:
-            made = Path(temporary.name) / "model"
-            try:
-                write_ctranslate2(translator, made)
-            except Refused as reason:
-                raise Unsuited(str(reason)) from reason
-            (made / ".gitignore").write_text("*\n", encoding="utf-8")
-            try:
-                made.rename(place / name)
-            except OSError:
-                if not (place / name).is_dir():  # else another process was sooner
-                    raise
+            fill_conversion(translator, Path(temporary.name) / "model", place / name)
         remove_earlier(folder, name)
         return place / name
     raise Unsuited(f"neither {places[0]} nor {places[1]} can be written to, for its conversion")
+
+
+def fill_conversion(translator: Any, new: Path, target: Path) -> None:
+    """Write a conversion into a new folder, and give it its name."""
+    from translator.export import write_ctranslate2
+
+    try:
+        write_ctranslate2(translator, new)
+    except Refused as reason:
+        raise Unsuited(str(reason)) from reason
+    (new / ".gitignore").write_text("*\n", encoding="utf-8")
+    try:
+        new.rename(target)
+    except OSError:
+        if not target.is_dir():  # else another process was sooner
+            raise
 
 
 def fingerprint(folder: Path) -> str:

@@ -30,19 +30,19 @@ ADDED = {tat.LearnedPositions: "learned", since.NoPositions: "none"}
 ABOUT = json.loads((PARTS / "models.json").read_text("utf-8"))
 
 
-def figure(about: dict[str, Any]) -> str:
+def figure(content: dict[str, Any]) -> str:
     """The figure for a page to contain once: its template, style and content.
 
     The page's script, which comes after it, draws the figure.
     """
     html, style = ((PARTS / name).read_text("utf-8") for name in FILES)
     weights = ""
-    if model := about.get("model"):  # its weights are read by the worker alone
-        rest = {name: value for name, value in model.items() if name != "weights"}
-        about = about | {"model": rest}
+    if model := content.get("model"):  # its weights are read by the worker alone
+        weightless = {name: value for name, value in model.items() if name != "weights"}
+        content = content | {"model": weightless}
         tag = '<script type="application/gzip" id="explorer-weights">'
         weights = f"{tag}{model['weights']}</script>\n"
-    data = json.dumps(about, ensure_ascii=False, separators=(",", ":"))
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     data = data.replace("<", "\\u003c")  # no "</script>" in it
     data = f'<script type="application/json" id="explorer-content">{data}</script>'
     return f"{html}<style>\n{style}</style>\n{data}\n{weights}"
@@ -85,7 +85,8 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
     numbers = torch.cat([weight.flatten() for weight in halves.values()]).numpy()
     # the lower bytes, then the upper ones, which compress better
     planes = numbers.view("uint8").reshape(-1, 2).T
-    first, positions = model.encoder.layers[0], model.src_embed.positions
+    first = model.encoder.layers[0]
+    positions = model.src_embed.positions
     added = (name for kind, name in ADDED.items() if isinstance(positions, kind))
     merges = json.loads(tokenizer.vocabulary.to_str())["model"]["merges"]
     config = {
@@ -111,12 +112,14 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
 def recorded(search: Search, sentence: str, top: int = 5) -> dict[str, Any]:
     """What `attentionMaps` of model/translator.js gives: all weights, and each step's tokens."""
     model, tokenizer, (language, _) = search.translator
-    found = tat.attention_maps(search.translator, sentence, search.decode)
-    known = {token: i for i, token in enumerate(tokenizer.tokens(range(len(tokenizer))))}
+    record = tat.attention_maps(search.translator, sentence, search.decode)
+    ids_by_token = {token: i for i, token in enumerate(tokenizer.tokens(range(len(tokenizer))))}
     source = [*tokenizer.encode(sentence, language), tat.EOS]
     src = torch.tensor([source], device=next(model.parameters()).device)
-    sides = found.target, found.predicted
-    tgt, chosen = (torch.tensor([[known[x] for x in side]], device=src.device) for side in sides)
+    sides = record.target, record.predicted
+    tgt, chosen = (
+        torch.tensor([[ids_by_token[x] for x in side]], device=src.device) for side in sides
+    )
     with tat.evaluating(model):
         p = model(src, tgt, tat.source_mask(src), tat.target_mask(tgt))[0].softmax(-1)  # (T, vocab)
     steps = []
@@ -126,8 +129,8 @@ def recorded(search: Search, sentence: str, top: int = 5) -> dict[str, Any]:
         listed = [{"token": name, "p": round(share, 6)} for name, share in listed]
         steps.append({"likeliest": listed, "chosen": round(float(row[token]), 6)})
     # rounded, which keeps a page small
-    maps = {kind: w.double().round(decimals=4).tolist() for kind, w in found.maps.items()}
-    return found._asdict() | {"maps": maps, "steps": steps, "nodes": None, "best": None}
+    maps = {kind: w.double().round(decimals=4).tolist() for kind, w in record.maps.items()}
+    return record._asdict() | {"maps": maps, "steps": steps, "nodes": None, "best": None}
 
 
 def known_alignment(translator: Translator, sentence: str) -> dict[str, Any] | None:
@@ -149,16 +152,16 @@ def content(translator: Translator, name: str, sentence: str, data: str = "") ->
     as well. Raises ValueError for a blank sentence.
     """
     language = translator.languages[0]
-    about: dict[str, Any] = {"name": name, "sentence": sentence, "language": language}
+    facts: dict[str, Any] = {"name": name, "sentence": sentence, "language": language}
     if data == "captions" and not translator.tokenizer.words:
-        about["alignment"] = known_alignment(translator, sentence)
+        facts["alignment"] = known_alignment(translator, sentence)
     if model := model_content(translator, name):
-        known = ABOUT.get(name, {})
-        sentences = {part: known.get(part, []) for part in ("samples", "provocations")}
-        return about | {"model": model, **sentences}
+        notes = ABOUT.get(name, {})
+        sentences = {kind: notes.get(kind, []) for kind in ("samples", "provocations")}
+        return facts | {"model": model, **sentences}
     searches = {"greedy": Search(translator), "beam": Search(translator, tat.BEAM)}
     records = {kind: recorded(search, sentence) for kind, search in searches.items()}
-    return about | {"recorded": records}
+    return facts | {"recorded": records}
 
 
 def page(translator: Translator, name: str, sentence: str, data: str = "") -> tuple[str, str]:
@@ -170,7 +173,7 @@ def page(translator: Translator, name: str, sentence: str, data: str = "") -> tu
     translation = (search := Search(translator, tat.BEAM)).translate([sentence], notes.append)[0]
     if search.lost:
         raise Refused(notes[-1])
-    about = content(translator, name, sentence, data)
+    facts = content(translator, name, sentence, data)
     html, script = ((PARTS / name).read_text("utf-8") for name in ("page.html", "explain.js"))
-    body = f"{figure(about)}<script>\n{script}</script>\n"
+    body = f"{figure(facts)}<script>\n{script}</script>\n"
     return html.replace("<!-- figure -->", body), translation

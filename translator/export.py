@@ -38,8 +38,8 @@ def papers_layer(layer: nn.Module, x: Tensor, mask: Tensor, *memory: Tensor) -> 
         Q, K, V = (y.transpose(1, 2) for y in projected)
         if isinstance(attn, since.RotaryAttention):
             Q, K = since.rotated(Q), since.rotated(K)
-        found = F.scaled_dot_product_attention(Q, K, V, attn_mask=mask)
-        return F.linear(found.transpose(1, 2).flatten(2), attn.W_o.weight)
+        heads = F.scaled_dot_product_attention(Q, K, V, attn_mask=mask)
+        return F.linear(heads.transpose(1, 2).flatten(2), attn.W_o.weight)
 
     def feed_forward(y: Tensor) -> Tensor:
         W_1, W_2 = layer.feed_forward.W_1, layer.feed_forward.W_2
@@ -93,20 +93,27 @@ def check_papers(model: Transformer, S: int = 280, T: int = 256) -> None:
     with tat.evaluating(model):
         read = ("src_embed", model.src_embed, ids), ("tgt_embed", model.tgt_embed, ids[:, :T])
         memory, x = (
-            compare(name, embed, KIND, partial(embed, part), partial(papers_embedding, embed, part))
-            for name, embed, part in read
+            compare(name, embed, KIND, partial(embed, side), partial(papers_embedding, embed, side))
+            for name, embed, side in read
         )
         stacks = (
             ("encoder", memory, (real,), (real,)),
             ("decoder", x, (memory, real, future), (future, memory, real)),
         )
-        for name, start, context, known in stacks:
-            stack, y = getattr(model, name), start
+        # each layer reads what the one before it gave, so the first that differs is named
+        for name, start, context, papers_context in stacks:
+            stack = getattr(model, name)
+            y = start
             for i, layer in enumerate(stack.layers):
-                both = partial(layer, y, *context), partial(papers_layer, layer, y, *known)
-                y = compare(f"{name}.layers.{i}", layer, KIND, *both)
-            both = partial(stack, start, *context), partial(papers_norm, stack.norm, y)
-            compare(name, stack, KIND, *both)
+                layers = (
+                    partial(layer, y, *context),
+                    partial(papers_layer, layer, y, *papers_context),
+                )
+                y = compare(f"{name}.layers.{i}", layer, KIND, *layers)
+            compare(
+                name, stack, KIND, partial(stack, start, *context),
+                partial(papers_norm, stack.norm, y),
+            )  # fmt: skip
         generator = model.generator
         compare(
             "generator", generator, KIND, lambda: generator.logits(x),
@@ -117,14 +124,16 @@ def check_papers(model: Transformer, S: int = 280, T: int = 256) -> None:
 def check_marian(model: Transformer) -> None:
     """Raise Refused naming a model's first part that is neither Marian's nor the paper's."""
     feed_forward = {since.SwishFeedForward, tat.PositionwiseFeedForward, tat.DroppingFeedForward}
-    known = {
+    types = {
         "self_attn": {since.BiasedAttention}, "src_attn": {since.BiasedAttention},
         "positions": {since.SplitPositions}, "norm": {nn.LayerNorm, nn.Identity},
         "feed_forward": feed_forward, "proj": {nn.Linear},
     }  # fmt: skip
-    for name, part in model.named_modules():
-        if type(part) not in known.get(name.rpartition(".")[2], {type(part)}):
-            raise Refused(f"{name} ({type(part).__name__}) is not Marian's, and cannot be exported")
+    for name, module in model.named_modules():
+        if type(module) not in types.get(name.rpartition(".")[2], {type(module)}):
+            raise Refused(
+                f"{name} ({type(module).__name__}) is not Marian's, and cannot be exported"
+            )
 
 
 def numbers(tensor: Tensor):
@@ -154,12 +163,12 @@ def fill_layer(spec: Any, layer: nn.Module) -> None:
     """The sublayers of an encoder or decoder layer, each with its norm."""
     from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 
-    own, ffn = layer.self_attn, layer.feed_forward
-    if isinstance(own, since.RotaryAttention):
+    attention, ffn = layer.self_attn, layer.feed_forward
+    if isinstance(attention, since.RotaryAttention):
         # 0: all of a head
         spec.self_attention = MultiHeadAttentionSpec(self_attention=True, rotary_dim=0)
-    fill_linear(spec.self_attention.linear[0], own.W_q, own.W_k, own.W_v)
-    fill_linear(spec.self_attention.linear[1], own.W_o)
+    fill_linear(spec.self_attention.linear[0], attention.W_q, attention.W_k, attention.W_v)
+    fill_linear(spec.self_attention.linear[1], attention.W_o)
     specs = [spec.self_attention, spec.ffn]
     if hasattr(layer, "src_attn"):
         cross = layer.src_attn
@@ -169,8 +178,8 @@ def fill_layer(spec: Any, layer: nn.Module) -> None:
         specs.insert(1, spec.attention)
     fill_linear(spec.ffn.linear_0, ffn.W_1)
     fill_linear(spec.ffn.linear_1, ffn.W_2)
-    for part, sublayer in zip(specs, layer.sublayer, strict=True):
-        fill_norm(part.layer_norm, sublayer.norm)
+    for sublayer_spec, sublayer in zip(specs, layer.sublayer, strict=True):
+        fill_norm(sublayer_spec.layer_norm, sublayer.norm)
 
 
 def specification(translator: Translator) -> Any:
@@ -187,14 +196,18 @@ def specification(translator: Translator) -> Any:
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
 
-    first, depths = model.encoder.layers[0], (len(model.encoder.layers), len(model.decoder.layers))
+    first = model.encoder.layers[0]
+    depths = len(model.encoder.layers), len(model.decoder.layers)
     if first.self_attn.W_k.out_features != first.self_attn.W_v.out_features:
-        alone = "CTranslate2 has keys and values of one width alone"
-        raise Refused(f"{alone}, but this model has d_k of its own")
+        raise Refused(
+            "CTranslate2 has keys and values of one width alone, but this model has d_k of its own"
+        )
     pre_norm = not isinstance(first.sublayer[0], tat.PostNorm)
     swish = isinstance(first.feed_forward, since.SwishFeedForward)
-    how = {"pre_norm": pre_norm, "activation": Activation.SWISH if swish else Activation.RELU}
-    spec = TransformerSpec.from_config(depths, first.self_attn.h, **how)
+    activation = Activation.SWISH if swish else Activation.RELU
+    spec = TransformerSpec.from_config(
+        depths, first.self_attn.h, pre_norm=pre_norm, activation=activation
+    )
     fill_embeddings(spec.encoder, spec.encoder.embeddings[0], model.src_embed)
     fill_embeddings(spec.decoder, spec.decoder.embeddings, model.tgt_embed)
     for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):

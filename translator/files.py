@@ -30,9 +30,10 @@ class Stopped(Exception):
     """A training was asked to stop, and has saved its state; `number` is the signal's."""
 
     def __init__(self, number: int, step: int):
-        name = signal.Signals(number).name
-        saved = f"stopped by {name} after update {step}, which is saved"
-        super().__init__(f"{saved}; the same command goes on from there")
+        super().__init__(
+            f"stopped by {signal.Signals(number).name} after update {step}, which is saved; "
+            "the same command goes on from there"
+        )
         self.number = number
 
 
@@ -55,8 +56,8 @@ def refusing(what: str, *kinds: type[BaseException]) -> Iterator[None]:
         if isinstance(error, (Refused, KeyboardInterrupt)):
             raise
         sentences = re.split(r"(?<=[.!?:;])\s+", str(error))
-        kept = [sentence for sentence in sentences if not ADVICE.search(sentence)]
-        words = " ".join(kept) or type(error).__name__
+        sentences = [sentence for sentence in sentences if not ADVICE.search(sentence)]
+        words = " ".join(sentences) or type(error).__name__
         words = textwrap.shorten(words, 300, placeholder=" ...")
         raise Refused(f"{what} ({words if words != '...' else str(error)[:300]})") from error
 
@@ -126,13 +127,14 @@ def model_folder(path: Path | None = None) -> Path:
     """
     if path is not None:
         return Path(path)
-    here = Path(__file__).resolve().parent
-    for folder in (here.parent / SHIPPED_MODEL, here / SHIPPED_MODEL):  # in a clone; installed
+    room = Path(__file__).resolve().parent
+    for folder in (room.parent / SHIPPED_MODEL, room / SHIPPED_MODEL):  # in a clone; installed
         if all((folder / name).is_file() for name in MODEL_FILES):
             return folder
-    train = "train --data multi30k --preset tiny --run runs/tiny"
-    advice = f"make one with `python the_annotated_transformer.py {train}`"
-    raise FileNotFoundError(f"no {SHIPPED_MODEL} here; {advice} and give --model runs/tiny")
+    raise FileNotFoundError(
+        f"no {SHIPPED_MODEL} here; make one with `python the_annotated_transformer.py "
+        "train --data multi30k --preset tiny --run runs/tiny` and give --model runs/tiny"
+    )
 
 
 # how the names of files and folders end that are still being written, and nobody else's
@@ -148,8 +150,9 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     replaced; a file that is replaced passes on its mode.
     """
     if not path.parent.is_dir() or path.is_dir():
-        wrong = "this is a folder" if path.is_dir() else "its folder does not exist"
-        raise OSError(f"{path}: {wrong}")
+        raise OSError(
+            f"{path}: {'this is a folder' if path.is_dir() else 'its folder does not exist'}"
+        )
     # a new file would take the place of a device or a pipe
     if path.exists() and not path.is_file():
         raise OSError(f"{path}: this is no regular file")
@@ -221,8 +224,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         named = None if error.filename is None else Path(error.filename)
-        others = named is not None and named.parent.resolve() != path.parent.resolve()
-        if error.errno is None or others:
+        elsewhere = named is not None and named.parent.resolve() != path.parent.resolve()
+        if error.errno is None or elsewhere:
             raise
         raise OSError(f"{path}: cannot be written ({error.strerror})") from error
 
@@ -286,16 +289,18 @@ def changed_files(folder: Path, names: list[str]) -> list[str]:
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     lines = (line.partition("  ") for line in text.splitlines())
     sums = {name: digest for digest, _, name in lines}
-    there = [name for name in names if name in sums and (folder / name).is_file()]
-    return [name for name in there if digest_of(folder / name) != sums[name]]
+    listed = [name for name in names if name in sums and (folder / name).is_file()]
+    return [name for name in listed if digest_of(folder / name) != sums[name]]
 
 
 def check_sums(folder: Path, names: list[str]) -> None:
     """Raise Refused if one of the named files is not what SHA256SUMS says."""
     for name in changed_files(folder, names):
         check_pointer(folder / name)
-        damaged = f"{folder / name}: damaged or edited, says {folder / SUMS}"
-        raise Refused(f"{damaged}; if you edited it, delete {SUMS}")
+        raise Refused(
+            f"{folder / name}: damaged or edited, says {folder / SUMS}; "
+            f"if you edited it, delete {SUMS}"
+        )
 
 
 def digest_of_tensors(tensors: "dict[str, Tensor]", notes: dict[str, str]) -> str:
@@ -334,15 +339,17 @@ def read_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
     check_pointer(path)
-    wrong = f"{path}: not a safetensors file that a run wrote, or damaged"
+    damaged = f"{path}: not a safetensors file that a run wrote, or damaged"
     # a file system may lack what the library needs, and its errors name no file
     unread = f"{path}: cannot be read here"
-    with refusing(wrong, SafetensorError, ValueError), refusing(unread, OSError):
+    with refusing(damaged, SafetensorError, ValueError), refusing(unread, OSError):
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}
             notes = file.metadata() or {}
-        known = notes.pop("sha256", None)
-        if known is not None and known != json.dumps(digest_of_tensors(tensors, notes)):
+        saved_digest = notes.pop("sha256", None)
+        if saved_digest is not None and saved_digest != json.dumps(
+            digest_of_tensors(tensors, notes)
+        ):
             raise ValueError("its checksum is another")
         return tensors, {key: json.loads(value) for key, value in notes.items()}
 
@@ -350,8 +357,9 @@ def read_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file; Refused for anything else, FileNotFoundError if it is missing."""
     if not path.is_file():  # a pipe would keep its reader waiting
-        doubt = f"is {path.parent} the folder of a run or a model?"
-        raise FileNotFoundError(f"{path}: no such file; {doubt}")
+        raise FileNotFoundError(
+            f"{path}: no such file; is {path.parent} the folder of a run or a model?"
+        )
     check_pointer(path)
     with refusing(f"{path}: not JSON", ValueError, RecursionError):
         value = json.loads(path.read_text(encoding="utf-8"))

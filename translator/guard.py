@@ -29,27 +29,50 @@ LOSS_ERROR, GRADIENT_ERROR = 0.01, 0.1
 
 def doubts(trainer: ParallelTrainer) -> Iterator[str]:
     """What a model of one process shows that no sound one does, line by line; no weight changes."""
-    vocab, eps = trainer.model.generator.proj.out_features, trainer.settings.smoothing
+    # Predictions are compared with those of changed batches, then the loss and the gradient with
+    # themselves: what differs though it should not, or does not though it should, is said.
+    vocab = trainer.model.generator.proj.out_features
+    eps = trainer.settings.smoothing
     if vocab < len(tat.SPECIALS) + 2:  # no word to put in the place of another
         return
-    pairs, norms = tat.copy_pairs(2, vocab, seed=0, shortest=5, longest=5), []
+    pairs = tat.copy_pairs(2, vocab, seed=0, shortest=5, longest=5)
+    norms = []
     with precise(), tat.evaluating(trainer.model):
         with torch.inference_mode():
-            moved = wires(lambda some: logits(trainer, some), pairs)
-            own = mean_loss(logits(trainer, pairs), pairs, eps)
-        if not math.isfinite(own):
+            moved = wires(lambda batch: logits(trainer, batch), pairs)
+            loss_by_logits = mean_loss(logits(trainer, pairs), pairs, eps)
+        if not math.isfinite(loss_by_logits):
             return  # the training says so, and ends
         for _ in range(2):
             loss = trainer.gradient(pairs)
             grads = [p.grad for p in trainer.model.parameters() if p.requires_grad]
-            known = [grad for grad in grads if grad is not None]
-            norms.append(nn.utils.get_total_norm(known).item())
+            norm = nn.utils.get_total_norm([grad for grad in grads if grad is not None])
+            norms.append(norm.item())
         deaf = sum(grad is None or not grad.any() for grad in grads)
         trainer.model.zero_grad()
+    yield from wire_doubts(moved)
+    if not abs(loss - loss_by_logits) < 1e-3 * max(loss_by_logits, 1.0):
+        yield (
+            f"the loss is {loss:.4g}, but {loss_by_logits:.4g} by the logits, "
+            "if position t predicts target token t + 1"
+        )
+    first, second = norms
+    if not abs(second - first) < 0.01 * first:
+        yield (
+            f"the gradient of the same pairs has norm {first:.3g}, and the second time {second:.3g}"
+        )
+    if deaf:
+        yield f"{deaf} of {len(grads)} matrices and vectors get no gradient"
+
+
+def wire_doubts(moved: dict[str, float]) -> Iterator[str]:
+    """The first wire that moves predictions too much or too little; others then say little."""
     nats = {name: f"by {value:.2g} nats" for name, value in moved.items()}
-    if not moved["neighbours"] < LEAK:  # then the other wires say nothing
-        pair = "the predictions for a pair depend on its neighbours in the batch"
-        yield f"{pair}, {nats['neighbours']}"
+    if not moved["neighbours"] < LEAK:
+        yield (
+            "the predictions for a pair depend on its neighbours in the batch, "
+            f"{nats['neighbours']}"
+        )
     elif not moved["future"] < LEAK:
         yield f"this model sees the future: a later word moves a prediction {nats['future']}"
     elif not moved["padding"] < LEAK:
@@ -58,15 +81,6 @@ def doubts(trainer: ParallelTrainer) -> Iterator[str]:
         yield "another source moves no prediction: the decoder doesn't see it"
     elif not moved["past"] > DEAF:
         yield "an earlier word moves no prediction: the decoder doesn't see what it wrote"
-    if not abs(loss - own) < 1e-3 * max(own, 1.0):
-        both = f"the loss is {loss:.4g}, but {own:.4g} by the logits"
-        yield f"{both}, if position t predicts target token t + 1"
-    first, second = norms
-    if not abs(second - first) < 0.01 * first:
-        both = f"has norm {first:.3g}, and the second time {second:.3g}"
-        yield f"the gradient of the same pairs {both}"
-    if deaf:
-        yield f"{deaf} of {len(grads)} matrices and vectors get no gradient"
 
 
 def check_device(model: nn.Module, device: torch.device, eps: float) -> None:
@@ -75,7 +89,8 @@ def check_device(model: nn.Module, device: torch.device, eps: float) -> None:
     Padding is on both sides of the batch, because masks are what Apple's and AMD's devices have got
     wrong most often.
     """
-    vocab, cpu = model.generator.proj.out_features, torch.device("cpu")
+    vocab = model.generator.proj.out_features
+    cpu = torch.device("cpu")
     if device == cpu or vocab < len(tat.SPECIALS) + 2:
         return
     pairs = tat.copy_pairs(8, vocab, seed=0, shortest=2, longest=30)
@@ -89,15 +104,19 @@ def check_device(model: nn.Module, device: torch.device, eps: float) -> None:
             raise
         raise Refused(f"{device} can't compute this model ({error}); {advice(device)}") from error
     if not abs(other_loss - loss) < LOSS_ERROR * abs(loss):
-        values = f"a loss of {other_loss:.4g} where the CPU gives {loss:.4g}"
-        raise Refused(f"{device} gives {values}; {advice(device)}")
+        raise Refused(
+            f"{device} gives a loss of {other_loss:.4g} where the CPU gives {loss:.4g}; "
+            f"{advice(device)}"
+        )
     # some gradients are zero but for rounding, such as that of keys' biases
     least = 0.01 * nn.utils.get_total_norm(grads.values())
     for name, grad in grads.items():
         error = (other_grads[name] - grad).norm() / torch.maximum(grad.norm(), least)
         if not error < GRADIENT_ERROR:
-            matrix = f"another gradient of {name} than the CPU, by {error:.0%}"
-            raise Refused(f"{device} gives {matrix}; {advice(device)}")
+            raise Refused(
+                f"{device} gives another gradient of {name} than the CPU, by {error:.0%}; "
+                f"{advice(device)}"
+            )
 
 
 def loss_and_gradient(

@@ -67,8 +67,8 @@ def add_losses(
         for name, signs in losses.items():
             if signs:
                 result[name] = signs
-                shown = ["".join(filter(visible, sign)) for sign in signs]
-                tell(f"line {number}: {LOSSES[name].format(' '.join(shown))}")
+                visible_signs = ["".join(filter(visible, sign)) for sign in signs]
+                tell(f"line {number}: {LOSSES[name].format(' '.join(visible_signs))}")
         if any(map(visible, line)) and not result["translation"].strip():
             empty.append(number)
     return empty

@@ -38,8 +38,8 @@ from translator.settings import Settings
 # the bias of a token that is never written: a softmax makes 0 of it, and in a smoothed loss it
 # stays small
 NEVER = -100.0
-FAR = -1e6  # the score of a token that no text is split into
-LARGEST = 8 << 30  # bytes that an archive may hold
+FAR_SCORE = -1e6  # of a token that no text is split into
+LARGEST_ARCHIVE_BYTES = 8 << 30
 HUB_FILES = ["*.json", "model.safetensors", "pytorch_model.bin", "*.spm"]  # what a model needs
 USUAL = {  # the only values of Marian's options that are known here
     "type": "transformer", "transformer-decoder-autoreg": "self-attention",
@@ -94,35 +94,38 @@ def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
 
     Raises Refused naming what is unknown here or damaged.
     """
-    about, path = read_json(folder / "config.json"), folder / "config.json"
-    known = {
+    path = folder / "config.json"
+    config = read_json(path)
+    usual = {
         "model_type": "marian", "scale_embedding": True, "normalize_before": False,
         "normalize_embedding": False, "add_final_layer_norm": False, "add_bias_logits": False,
         "static_position_embeddings": True, "share_encoder_decoder_embeddings": True,
         "tie_word_embeddings": True,
     }  # fmt: skip
-    for name, value in known.items():
-        if about.get(name, value) != value:
-            raise Refused(f"{path}: {name} is {about[name]!r}, which is not known here")
-    activation = about.get("activation_function")
+    for name, value in usual.items():
+        if config.get(name, value) != value:
+            raise Refused(f"{path}: {name} is {config[name]!r}, which is not known here")
+    activation = config.get("activation_function")
     if activation not in ("swish", "silu", "relu"):
         raise Refused(f"{path}: activation_function is {activation!r}, which is not known here")
-    wrong = KeyError, TypeError, ValueError, OverflowError
-    with refusing(f"{path}: not the configuration of a model", *wrong):
-        depths = [int(about["encoder_layers"]), int(about["decoder_layers"])]
-        heads = [int(about["encoder_attention_heads"]), int(about["decoder_attention_heads"])]
-        widths = [int(about["encoder_ffn_dim"]), int(about["decoder_ffn_dim"])]
+    damages = KeyError, TypeError, ValueError, OverflowError
+    with refusing(f"{path}: not the configuration of a model", *damages):
+        depths = [int(config["encoder_layers"]), int(config["decoder_layers"])]
+        heads = [int(config["encoder_attention_heads"]), int(config["decoder_attention_heads"])]
+        widths = [int(config["encoder_ffn_dim"]), int(config["decoder_ffn_dim"])]
         names = "d_model", "decoder_start_token_id", "pad_token_id"
-        d_model, start, pad = (int(about[name]) for name in names)
+        d_model, start, pad = (int(config[name]) for name in names)
     if heads[0] != heads[1] or widths[0] != widths[1] or start != pad:
-        different = "encoder and decoder of different widths"
-        raise Refused(f"{path}: {different}, or a start token that is not the padding")
+        raise Refused(
+            f"{path}: encoder and decoder of different widths, or a start token that is not the padding"
+        )
     for name, token in (("pad_token_id", "<pad>"), ("eos_token_id", "</s>")):
-        if token not in ids or about.get(name, ids[token]) != ids[token]:
-            other = f"vocab.json has {token} at {ids.get(token)}"
-            raise Refused(f"{path}: {name} is {about.get(name)}, but {other}")
-    names = "model.safetensors", "pytorch_model.bin"
-    file = next((folder / name for name in names if (folder / name).is_file()), None)
+        if token not in ids or config.get(name, ids[token]) != ids[token]:
+            raise Refused(
+                f"{path}: {name} is {config.get(name)}, "
+                f"but vocab.json has {token} at {ids.get(token)}"
+            )
+    file = next(filter(Path.is_file, (folder / name for name in HUB_FILES[1:3])), None)
     if file is None:
         raise FileNotFoundError(f"{folder}: neither model.safetensors nor pytorch_model.bin")
     sizes = {"N": max(depths), "d_model": d_model, "d_ff": widths[0], "h": heads[0]}
@@ -143,13 +146,16 @@ def read_arrays(file: Path) -> dict[str, Tensor]:
         files.check_pointer(file)
         if zipfile.is_zipfile(file):  # safetensors is none, nor PyTorch's format of before 2020
             with zipfile.ZipFile(file) as archive:
-                if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
-                    raise Refused(f"{file}: larger than {LARGEST >> 30} GB")
+                if sum(entry.file_size for entry in archive.infolist()) > LARGEST_ARCHIVE_BYTES:
+                    raise Refused(f"{file}: larger than {LARGEST_ARCHIVE_BYTES >> 30} GB")
         if file.suffix == ".safetensors":
             arrays = load_file(file)
         elif file.suffix == ".npz":
-            with np.load(file, allow_pickle=False) as found:
-                arrays = {name: torch.from_numpy(found[name]) for name in found.files}
+            with np.load(file, allow_pickle=False) as archive_of_arrays:
+                arrays = {
+                    name: torch.from_numpy(archive_of_arrays[name])
+                    for name in archive_of_arrays.files
+                }
         else:
             # weights_only runs nothing, and refuses most objects
             with warnings.catch_warnings(action="ignore"):
@@ -173,21 +179,24 @@ def read_npz(file: Path) -> Arrays:
     with refusing(f"{file}: no configuration of Marian in it", KeyError, UnicodeDecodeError):
         text = arrays.pop("special:model.yml").numpy().tobytes().rstrip(b"\0").decode("utf-8")
     options = re.findall(r"(?m)^([\w-]+):[ ]*(.*)$", text)
-    about = {name: value.strip("\"' ") for name, value in options}
+    options_by_name = {name: value.strip("\"' ") for name, value in options}
     for name, value in USUAL.items():
-        if about.get(name, value) not in (value, ""):
-            raise Refused(f"{file}: its option --{name} is {about[name]}, which is not known here")
+        if options_by_name.get(name, value) not in (value, ""):
+            raise Refused(
+                f"{file}: its option --{name} is {options_by_name[name]}, which is not known here"
+            )
     names = "preprocess", "postprocess", "postprocess-top"
-    places = tuple(about.get(f"transformer-{name}", "") for name in names)
-    activation = about.get("transformer-ffn-activation", "swish")
-    bare = about.get("transformer-postprocess-emb", "d") in ("d", "")  # dropout at most
+    places = tuple(options_by_name.get(f"transformer-{name}", "") for name in names)
+    activation = options_by_name.get("transformer-ffn-activation", "swish")
+    bare = options_by_name.get("transformer-postprocess-emb", "d") in ("d", "")  # dropout at most
     if places not in NORMS or activation not in ("swish", "relu") or not bare:
-        strange = f"norms {places} or activation {activation}"
-        raise Refused(f"{file}: {strange}, which are not known here")
+        raise Refused(
+            f"{file}: norms {places} or activation {activation}, which are not known here"
+        )
     with refusing(f"{file}: its configuration is not whole", KeyError, ValueError):
         names = "dim-emb", "transformer-dim-ffn", "transformer-heads", "enc-depth", "dec-depth"
-        d_model, d_ff, h, *depths = (int(about[name]) for name in names)
-    src, tgt = (own if own in arrays else "Wemb" for own in ("encoder_Wemb", "decoder_Wemb"))
+        d_model, d_ff, h, *depths = (int(options_by_name[name]) for name in names)
+    src, tgt = (name if name in arrays else "Wemb" for name in ("encoder_Wemb", "decoder_Wemb"))
     output = "decoder_ff_logit_out_Wt" if "decoder_ff_logit_out_Wt" in arrays else tgt
     tie = "all" if src == tgt == output else "target" if tgt == output else "none"
     sizes = {"N": max(depths), "d_model": d_model, "d_ff": d_ff, "h": h}
@@ -205,15 +214,15 @@ def marian_name(name: str, pre: bool) -> str:
     """
     if top := re.fullmatch(r"(encoder|decoder)\.norm\.(weight|bias)", name):
         return f"{top[1]}_top_ln_{'scale' if top[2] == 'weight' else 'bias'}"
-    stack, layer, rest = re.fullmatch(r"(encoder|decoder)\.layers\.(\d+)\.(.+)", name).groups()
-    if norm := re.fullmatch(r"sublayer\.(\d)\.norm\.(weight|bias)", rest):
+    stack, layer, inner = re.fullmatch(r"(encoder|decoder)\.layers\.(\d+)\.(.+)", name).groups()
+    if norm := re.fullmatch(r"sublayer\.(\d)\.norm\.(weight|bias)", inner):
         context = [] if stack == "encoder" else ["context_Wo"]
         sublayer = ["self_Wo", *context, "ffn_ffn"][int(norm[1])]
-        what = f"{sublayer}_ln_{'scale' if norm[2] == 'weight' else 'bias'}{'_pre' * pre}"
+        their_name = f"{sublayer}_ln_{'scale' if norm[2] == 'weight' else 'bias'}{'_pre' * pre}"
     else:
-        owner, matrix, kind = re.fullmatch(r"(\w+)\.W_(\w)\.(weight|bias)", rest).groups()
-        what = f"{WHERE[owner]}_{'W' if kind == 'weight' else 'b'}{matrix}"
-    return f"{stack}_l{int(layer) + 1}_{what}"
+        owner, matrix, kind = re.fullmatch(r"(\w+)\.W_(\w)\.(weight|bias)", inner).groups()
+        their_name = f"{WHERE[owner]}_{'W' if kind == 'weight' else 'b'}{matrix}"
+    return f"{stack}_l{int(layer) + 1}_{their_name}"
 
 
 # --- Weights ---
@@ -225,34 +234,42 @@ def ordered(ids: dict[str, int]) -> tuple[list[str], list[int]]:
     return tokens, rows
 
 
-def filled(found: Arrays, rows: list[int]) -> nn.Module:
+def check_copies(path: Path, arrays: dict[str, Tensor]) -> None:
+    """Raise Refused if an array that the hub's files may repeat is another than the first."""
+    table = arrays.get("model.shared.weight")
+    for copy in sorted(name for name in arrays if re.search("embed_tokens|lm_head", name)):
+        if table is None or len(arrays[copy]) != len(table):
+            continue
+        if not torch.equal(arrays[copy], table):
+            raise Refused(
+                f"{path}: {copy} differs from model.shared.weight, of which it should be a copy"
+            )
+
+
+def filled(source: Arrays, rows: list[int]) -> nn.Module:
     """The model with these arrays; `rows` says which of their rows is each of our tokens.
 
     Refused names what does not fit.
     """
-    path, arrays = found.path, found.arrays
+    path, arrays = source.path, source.arrays
     own_file = path.suffix == ".npz"  # Marian's, where matrices are transposed
     with refusing(f"{path}: not a whole model", ValueError):
-        model = build_for(arrays, found.settings, len(rows), found.parts)
+        model = build_for(arrays, source.settings, len(rows), source.parts)
     embeddings = [f"{side}_embed.embeddings.table.weight" for side in ("src", "tgt")]
     ours = *embeddings, "generator.proj.weight", "generator.proj.bias"
-    theirs = dict(zip(ours, found.matrices, strict=True))
-    table = arrays.get("model.shared.weight")  # of which the hub's files may have copies
-    copies = sorted(name for name in arrays if re.search("embed_tokens|lm_head", name))
-    if table is not None:
-        for copy in copies:
-            if len(arrays[copy]) == len(table) and not torch.equal(arrays[copy], table):
-                other = f"{copy} differs from model.shared.weight"
-                raise Refused(f"{path}: {other}, of which it should be a copy")
-    # positions are computed here; the rest of these are copies, or notes about the model
+    theirs = dict(zip(ours, source.matrices, strict=True))
+    check_copies(path, arrays)
+    # Each parameter of ours takes one array of theirs, in its own shape and order of rows; what no
+    # parameter has taken in the end belongs to a model that is built otherwise, and is refused.
+    # Positions are computed here; the rest of these are copies, or notes about the model
     ignored = "special:|embed_positions|embed_tokens|lm_head|^config|Wpos"
     unread = {name for name in arrays if not re.search(ignored, name)}
     weights = {}
-    for own, parameter in model.named_parameters(remove_duplicate=False):  # a tied one under each
-        per_token = own in theirs  # a row, or a number, for each token
-        their = theirs[own] if per_token else found.name_of(own)
+    for our, parameter in model.named_parameters(remove_duplicate=False):  # a tied one under each
+        per_token = our in theirs  # a row, or a number, for each token
+        their = theirs[our] if per_token else source.name_of(our)
         if their is None:
-            weights[own] = torch.zeros(len(rows))
+            weights[our] = torch.zeros(len(rows))
             continue
         if their not in arrays:
             raise Refused(f"{path}: it has no array {their}")
@@ -264,10 +281,9 @@ def filled(found: Arrays, rows: list[int]) -> nn.Module:
             array = array.T
         needed = (max(rows) + 1, *parameter.shape[1:]) if per_token else tuple(parameter.shape)
         if array.shape != needed:
-            shape = tuple(array.shape)
-            raise Refused(f"{path}: {their} has shape {shape}, but {needed} is needed")
+            raise Refused(f"{path}: {their} has shape {tuple(array.shape)}, but {needed} is needed")
         added = torch.zeros_like(array[:1])  # a last row, -1, for tokens that they lack
-        weights[own] = torch.cat([array, added])[rows] if per_token else array
+        weights[our] = torch.cat([array, added])[rows] if per_token else array
     if unread:
         raise Refused(f"{path}: its array {min(unread)} belongs to no part that is known here")
     # Marian itself writes no <unk> unless told to
@@ -286,7 +302,8 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
         nonlocal at
         value = 0
         for shift in range(0, 70, 7):
-            byte, at = data[at], at + 1
+            byte = data[at]
+            at += 1
             value |= (byte & 127) << shift
             if byte < 128:
                 return value
@@ -309,8 +326,8 @@ def read_spm(path: Path) -> tuple[dict[str, float | None], bytes]:
 
     The pieces have scores; that of a mark is None.
     """
-    wrong = IndexError, KeyError, ValueError, TypeError, AttributeError
-    with refusing(f"{path}: damaged, or not a SentencePiece model", *wrong):
+    damages = IndexError, KeyError, ValueError, TypeError, AttributeError
+    with refusing(f"{path}: damaged, or not a SentencePiece model", *damages):
         if not path.is_file():
             raise ValueError("it is no regular file")
         files.check_pointer(path)
@@ -319,8 +336,9 @@ def read_spm(path: Path) -> tuple[dict[str, float | None], bytes]:
         # pieces: where they are, no piece has been cut off
         trainer, normalizer = (dict(fields(dict(parts)[n])) for n in (2, 3))
         if trainer.get(3, 1) != 1 or trainer.get(35) or trainer.get(24):
-            known = "a unigram model without bytes, with the spaces in front of the words"
-            raise Refused(f"{path}: not {known}")
+            raise Refused(
+                f"{path}: not a unigram model without bytes, with the spaces in front of the words"
+            )
         if not all(normalizer.get(option, 1) for option in (3, 4, 5)):
             raise Refused(f"{path}: it treats spaces in a way that is not known here")
         pieces = [dict(fields(value)) for field, value in parts if field == 1]
@@ -345,8 +363,11 @@ def unigram(path: Path, tokens: list[str]) -> Any:
 
     scores, charsmap = read_spm(path)
     marks = {*SPECIALS, *(token for token in tokens if re.fullmatch(r">>.+<<", token))}
-    known = {piece: score for piece, score in scores.items() if score is not None}
-    scored = [(t + HIDDEN, FAR) if t in marks else (t, known.get(t, FAR)) for t in tokens]
+    scores_of_pieces = {piece: score for piece, score in scores.items() if score is not None}
+    scored = [
+        (t + HIDDEN, FAR_SCORE) if t in marks else (t, scores_of_pieces.get(t, FAR_SCORE))
+        for t in tokens
+    ]
     vocabulary = Vocabulary(Unigram(scored, UNK, False))
     with refusing(f"{path}: damaged", Exception):  # the library raises no other kind
         steps = [normalizers.Precompiled(charsmap)] if charsmap else []
@@ -354,9 +375,11 @@ def unigram(path: Path, tokens: list[str]) -> Any:
     steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
     vocabulary.normalizer = normalizers.Sequence(steps)
     vocabulary.pre_tokenizer = pre_tokenizers.Metaspace()
-    if lacking := known.keys() - {*tokens}:
-        pieces = f"{len(lacking):,} pieces of {path.name}"
-        files.warn(f"{pieces} are not in the vocabulary: cut into smaller ones")
+    if lacking := scores_of_pieces.keys() - {*tokens}:
+        files.warn(
+            f"{len(lacking):,} pieces of {path.name} are not in the vocabulary: "
+            "cut into smaller ones"
+        )
     return vocabulary
 
 
@@ -364,11 +387,11 @@ def read_yaml(path: Path) -> Any:
     """The tokens in Marian's vocab.yml, as written there, even `null`, with their numbers."""
     import yaml
 
-    wrong = yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError
+    damages = yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError
     files.check_pointer(path)
-    with refusing(f"{path}: not a vocabulary of Marian", *wrong):
-        found = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # all as text
-        return {token: int(number) for token, number in found.items()}
+    with refusing(f"{path}: not a vocabulary of Marian", *damages):
+        numbers = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # as text
+        return {token: int(number) for token, number in numbers.items()}
 
 
 def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path]:
@@ -376,8 +399,8 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
     pieces = sorted(folder.glob("[!.]*.spm"), key=lambda p: (len(p.name), p))  # copies come last
     only = pieces[0] if len(pieces) == 1 else None
     patterns = "source|src", "target|trg|tgt"
-    named = ([path for path in pieces if re.search(each, path.stem)] for each in patterns)
-    sides: list[Any] = [found[0] if found else only for found in named]
+    named = ([path for path in pieces if re.search(pattern, path.stem)] for pattern in patterns)
+    sides: list[Any] = [paths[0] if paths else only for paths in named]
     if None in sides:
         raise FileNotFoundError(f"{folder}: neither source.spm and target.spm nor a single .spm")
     yamls = set(folder.glob("*vocab*.yml")) - {*folder.glob(".*")}
@@ -385,14 +408,15 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
     for path in (*names, *sides):
         if path.exists() and not path.is_file():
             raise Refused(f"{path}: not a regular file")
-    for one, other in itertools.pairwise(names or sides):  # one embedding table, one vocabulary
-        if not hub and one.read_bytes() != other.read_bytes():
-            raise Refused(f"{one} and {other.name}: two vocabularies, which is not known here")
+    for first, second in itertools.pairwise(names or sides):  # one embedding table, one vocabulary
+        if not hub and first.read_bytes() != second.read_bytes():
+            raise Refused(f"{first} and {second.name}: two vocabularies, which is not known here")
     if hub or names:
         path = names[0]
         ids = read_json(path) if hub else read_yaml(path)
     else:
-        path, ids = sides[0], {token: i for i, token in enumerate(read_spm(sides[0])[0])}
+        path = sides[0]
+        ids = {token: i for i, token in enumerate(read_spm(path)[0])}
     # key=str: ids may be of several types in a damaged file
     numbers = sorted(ids.values(), key=str) if isinstance(ids, dict) else None
     if numbers is None or numbers != sorted(range(len(ids)), key=str):
@@ -406,17 +430,21 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
 
 def languages_of(folder: Path, source: str, src: str | None, tgt: str | None) -> tuple[str, str]:
     """The languages given, or in tokenizer_config.json, or at a name's end: `opus-mt-de-en`."""
-    path, advice = folder / "tokenizer_config.json", "give --src and --tgt"
-    about = read_json(path) if path.is_file() else {}
+    path = folder / "tokenizer_config.json"
+    config = read_json(path) if path.is_file() else {}
     named = re.search(r"-([A-Za-z_]+)-([A-Za-z_]+)/?$", source) or [None] * 3
-    found = src or about.get("source_lang") or named[1], tgt or about.get("target_lang") or named[2]
-    if None in found:
-        raise Refused(f"{source}: its languages are not known; {advice}")
-    if strange := [language for language in found if not re.fullmatch(r"[\w+-]+", str(language))]:
-        raise Refused(f"{source}: {strange[0]!r} is not the name of a language; {advice}")
-    if found[0] == found[1]:
-        raise Refused(f"{source}: both languages are {found[0]!r}; {advice}")
-    return str(found[0]), str(found[1])
+    src = src or config.get("source_lang") or named[1]
+    tgt = tgt or config.get("target_lang") or named[2]
+    if src is None or tgt is None:
+        raise Refused(f"{source}: its languages are not known; give --src and --tgt")
+    for language in (src, tgt):
+        if not re.fullmatch(r"[\w+-]+", str(language)):
+            raise Refused(
+                f"{source}: {language!r} is not the name of a language; give --src and --tgt"
+            )
+    if src == tgt:
+        raise Refused(f"{source}: both languages are {src!r}; give --src and --tgt")
+    return str(src), str(tgt)
 
 
 # --- Models ---
@@ -434,11 +462,11 @@ def read_marian(
     languages = languages_of(folder, source, src, tgt)
     ids, *sides = read_vocabulary(folder, hub)
     tokens, rows = ordered(ids)
-    found = read_hub(path, ids) if hub else read_npz(path)
-    model = filled(found, rows)
-    own, other = (unigram(side, tokens) for side in sides)
-    tokenizer = SidedTokenizer(own, other, languages[1])
-    return Translator(model, tokenizer, languages), found.settings, found.parts
+    arrays = read_hub(path, ids) if hub else read_npz(path)
+    model = filled(arrays, rows)
+    source_rules, target_rules = (unigram(side, tokens) for side in sides)
+    tokenizer = SidedTokenizer(source_rules, target_rules, languages[1])
+    return Translator(model, tokenizer, languages), arrays.settings, arrays.parts
 
 
 def import_marian(
@@ -446,13 +474,13 @@ def import_marian(
 ) -> Translator:  # fmt: skip
     """Write a model that Marian trained as a folder of ours; FileExistsError if it exists."""
     translator, settings, parts = read_marian(source, src, tgt)
-    about: dict[str, Any] = dict(zip(("src", "tgt"), translator.languages, strict=True))
-    about["vocab"] = len(translator.tokenizer)
+    config: dict[str, Any] = dict(zip(("src", "tgt"), translator.languages, strict=True))
+    config["vocab"] = len(translator.tokenizer)
     names = "N", "d_model", "d_ff", "h", "norm", "tie"
-    about["settings"] = {name: getattr(settings, name) for name in names}
-    about |= {"marian": parts, "source": Path(source).name}
+    config["settings"] = {name: getattr(settings, name) for name in names}
+    config |= {"marian": parts, "source": Path(source).name}
     with new_folder(out):
-        write_text(out / "config.json", json.dumps(about, indent=1) + "\n")
+        write_text(out / "config.json", json.dumps(config, indent=1) + "\n")
         write_text(out / "tokenizer.json", tokenizer_text(translator.tokenizer))
         write_tensors(out / "model.safetensors", dict(translator.model.named_parameters()))
         files.write_sums(out, MODEL_FILES)

@@ -33,22 +33,27 @@ def read_translator(path: str | Path, device: torch.device | str | None = None) 
     if path.is_file():
         raise Refused(f"{path}: a file, not the folder of a run or a model")
     files.check_sums(path, MODEL_FILES)
-    about, file = read_json(path / "config.json"), path / "model.safetensors"
-    wrong = KeyError, TypeError, ValueError, RuntimeError
-    with refusing(f"{path / 'config.json'}: not the configuration of a model", *wrong):
-        vocab, languages = int(about["vocab"]), (str(about["src"]), str(about["tgt"]))
-        settings = saved_settings(about["settings"])
+    config = read_json(path / "config.json")
+    file = path / "model.safetensors"
+    damages = KeyError, TypeError, ValueError, RuntimeError
+    with refusing(f"{path / 'config.json'}: not the configuration of a model", *damages):
+        vocab = int(config["vocab"])
+        languages = str(config["src"]), str(config["tgt"])
+        settings = saved_settings(config["settings"])
         tokenizer = read_tokenizer(path / "tokenizer.json")
         if len(tokenizer) != vocab:
-            sizes = f"{len(tokenizer)} entries, but the model has {vocab}"
-            raise Refused(f"{path / 'tokenizer.json'}: {sizes}")
-        for language in languages if tokenizer.words else ():
-            encode_texts(tokenizer, [""], language)  # ValueError for one that spaCy does not know
+            raise Refused(
+                f"{path / 'tokenizer.json'}: {len(tokenizer)} entries, but the model has {vocab}"
+            )
+        if tokenizer.words:
+            for language in languages:  # ValueError for one that spaCy does not know
+                encode_texts(tokenizer, [""], language)
         if not file.is_file():
-            reason = "the run has not reached its first checkpoint"
-            raise FileNotFoundError(f"{file}: no such file; {reason}")
+            raise FileNotFoundError(
+                f"{file}: no such file; the run has not reached its first checkpoint"
+            )
         weights = read_tensors(file)[0]
-        model = build_for(weights, settings, vocab, about.get("marian"))
+        model = build_for(weights, settings, vocab, config.get("marian"))
     load_weights(model, weights, file)
     return Translator(model.to(device or choose_device()).eval(), tokenizer, languages)
 
@@ -60,11 +65,12 @@ def build_for(
 
     Raises ValueError, before memory is taken, for sizes that cannot be theirs.
     """
-    there = sum(tensor.numel() for tensor in weights.values())
-    N, d, heads = settings.N, settings.d_model, settings.h * settings.d_k
+    count = sum(tensor.numel() for tensor in weights.values())
+    N, d = settings.N, settings.d_model
+    heads = settings.h * settings.d_k
     needed = d * max(vocab, N * settings.d_ff, N * (heads or d))
-    if len(weights) < settings.N or needed > there:
-        raise ValueError(f"its sizes need {needed:,} weights or more, but there are {there:,}")
+    if len(weights) < settings.N or needed > count:
+        raise ValueError(f"its sizes need {needed:,} weights or more, but there are {count:,}")
     return build_model(settings, vocab, marian)
 
 
@@ -86,10 +92,10 @@ def write_model(out: Path, like: Path, weights: dict[str, Tensor]) -> None:
     Raises Refused for weights that are not finite (float16 overflows above 65,504) or do not fit,
     FileExistsError if the folder exists.
     """
-    about = read_json(like / "config.json")
-    settings = saved_settings(about["settings"])
+    config = read_json(like / "config.json")
+    settings = saved_settings(config["settings"])
     with torch.device("meta"):  # sizes without numbers
-        check_weights(build_model(settings, about["vocab"], about.get("marian")), weights, out)
+        check_weights(build_model(settings, config["vocab"], config.get("marian")), weights, out)
     if not all(tensor.isfinite().all() for tensor in weights.values()):
         raise Refused(f"{out}: some weights are not finite")
     with new_folder(out):

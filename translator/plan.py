@@ -70,8 +70,8 @@ def script(line: str) -> str:
     """The script of most letters of a line, such as LATIN or CYRILLIC; "" without letters."""
     letters = filter(str.isalpha, line[:200])
     names = Counter(unicodedata.name(letter, "?").split()[0] for letter in letters)
-    most = names.most_common(1)[0][0] if names else ""
-    return "CJK" if MIXED.match(most) else most
+    commonest = names.most_common(1)[0][0] if names else ""
+    return "CJK" if MIXED.match(commonest) else commonest
 
 
 def bare(line: str) -> str:
@@ -103,17 +103,20 @@ def complaints(train: Texts, val: Texts) -> dict[str, list[int]]:
     for number, *pair in full:
         src, tgt = pair
         signs = [placeholders(side) for side in pair]
-        wrong = {
+        applies_by_name = {
             "twice": (src, tgt) in earlier,
             "same": src == tgt and len(src.split()) > 2,  # a name or a number may stay as it is
             "lengths": max(map(len, pair)) > 30 and not 1 / 3 < len(tgt) / len(src) / ratio < 3,
-            "script": any(script(s) not in ("", most) for s, most in zip(pair, usual, strict=True)),
+            "script": any(
+                script(s) not in ("", usual_script)
+                for s, usual_script in zip(pair, usual, strict=True)
+            ),
             "short": any(sum(map(str.isalpha, s)) < 2 and script(s) != "CJK" for s in pair),
             "placeholders": any(signs),
             "other placeholders": signs[0] != signs[1],
         }
         earlier.add((src, tgt))
-        for name, applies in wrong.items():
+        for name, applies in applies_by_name.items():
             if applies:
                 lines[name].append(number)
     return {name: numbers for name, numbers in lines.items() if numbers}
@@ -155,7 +158,7 @@ def strange(texts: Texts, alphabet: set[str]) -> list[int]:
 
 # --- Whether the lines belong together ---
 OFFSETS = 0, -1, 1, -2, 2, -3, 3, -4, 4, -5, 5  # by how many lines one side may have slipped
-FAR = 17, 29, 41, 53  # at such a distance, lines match by chance only
+FAR_OFFSETS = 17, 29, 41, 53  # in lines; at such a distance, lines match by chance only
 SLIP = 15.0  # nats of evidence that a change of the offset takes
 FEWEST_LINES = 20  # that show an offset
 SURE = 4  # standard errors by which the best offset has to be better than chance
@@ -167,10 +170,11 @@ def evidence(pairs: Texts) -> np.ndarray | None:
     """How much speaks for the target line at each of OFFSETS being the translation, in nats.
 
     (offsets, lines); 0 says nothing. Lines that belong together have lengths that match, and share
-    rare words, numbers and signs; how often others do shows at FAR offsets. None if no offset is
+    rare words, numbers and signs; how often others do shows at FAR_OFFSETS. None if no offset is
     better than those.
     """
-    count, sides = len(pairs), [*zip(*pairs, strict=True)]
+    count = len(pairs)
+    sides = [*zip(*pairs, strict=True)]
     lengths = [np.log([len(line) or math.nan for line in side]) for side in sides]
     words = [[{*re.findall(r"\w+|[^\w\s]", line.casefold())} for line in side] for side in sides]
     often = [Counter(itertools.chain.from_iterable(side)) for side in words]
@@ -187,11 +191,11 @@ def evidence(pairs: Texts) -> np.ndarray | None:
         return apart, np.array(shares)
 
     def mean(values: np.ndarray) -> float:
-        there = values[np.isfinite(values)]
-        return float(there.mean()) if there.size else 0.0
+        finite = values[np.isfinite(values)]
+        return float(finite.mean()) if finite.size else 0.0
 
     apart, shares = map(np.array, zip(*map(compare, OFFSETS), strict=True))
-    others_apart, others_share = map(np.array, zip(*map(compare, FAR), strict=True))
+    others_apart, others_share = map(np.array, zip(*map(compare, FAR_OFFSETS), strict=True))
     by_chance = max(mean(others_apart), 0.01)
     best = max(min(*map(mean, apart), by_chance), 0.01)
     share_by_chance = min(max(mean(others_share), 1 / count), 0.9)
@@ -234,7 +238,8 @@ def slips(pairs: Texts) -> list[tuple[int, int, int | None]]:
     for origins in back.T[:0:-1]:
         path.append(int(origins[path[-1]]))
     path.reverse()
-    stretches, first = [], 0
+    stretches = []
+    first = 0
     for state, stretch in itertools.groupby(path):
         last = first + sum(1 for _ in stretch) - 1
         lines = slice(first, last + 1)
@@ -268,7 +273,10 @@ def rehearse(
     start: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Train on some of the text for so many seconds: speed and lengths in tokens, gigabytes."""
-    began, texts = time.monotonic(), [pair for pair in train if all(pair)][:SAMPLE]
+    # The vocabulary takes its part of the seconds; three updates come in any case, and the first
+    # of all, which is slower, isn't counted.
+    began = time.monotonic()
+    texts = [pair for pair in train if all(pair)][:SAMPLE]
     settings, tokenizer = started(start, languages, changes)
     tokenizer = tokenizer or tat.learn_bpe(texts, settings.bpe)
     parts = read_json(start / "config.json").get("marian") if start else None
@@ -281,28 +289,35 @@ def rehearse(
     lengths = [(len(p.src), len(p.tgt)) for p in fits]
     rows = sorted_batches(lengths, settings.tokens_per_batch, seed=0)
     trainer.update([fits[i] for i in rows[0]])  # the first one is slower
-    second, tokens, updates = time.monotonic(), 0, 0
+    trained_from = time.monotonic()
+    tokens = updates = 0
     while time.monotonic() - began < seconds or updates < 3:
         batch = [fits[i] for i in rows[(updates + 1) % len(rows)]]
         trainer.update(batch)
-        tokens, updates = tokens + sum(len(pair.tgt) - 1 for pair in batch), updates + 1
-    speed, memory = tokens / (time.monotonic() - second), 0.0
-    with suppress(ImportError):  # Windows does not tell
-        import resource
-
-        unit = 2**30 if sys.platform == "darwin" else 2**20
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+        tokens += sum(len(pair.tgt) - 1 for pair in batch)
+        updates += 1
+    seconds_trained = time.monotonic() - trained_from
     return {
-        "tokens_per_second": round(speed),
+        "tokens_per_second": round(tokens / seconds_trained),
         "tokens_per_pair": sum(len(p.tgt) - 1 for p in pairs) / len(pairs),
         "longest": max(max(map(len, pair)) for pair in pairs),
-        "seconds_per_update": (time.monotonic() - second) / updates,
-        "gigabytes": round(memory, 1),
+        "seconds_per_update": seconds_trained / updates,
+        "gigabytes": round(most_memory(), 1),
         "vocabulary": len(tokenizer),
         "layers": settings.N,
         "width": settings.d_model,
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
     }
+
+
+def most_memory() -> float:
+    """The most gigabytes of main memory that this process has had; 0 on Windows."""
+    with suppress(ImportError):
+        import resource
+
+        unit = 2**30 if sys.platform == "darwin" else 2**20
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    return 0.0
 
 
 # --- What to expect ---
@@ -348,14 +363,14 @@ def measured() -> list[tuple[float, float]]:
     BLEU is that on test_2016_flickr, or on the text's own val, if it isn't Multi30k.
     """
     with redirect_stdout(StringIO()):  # the notices that there are none; `reason` says so
-        rows, whole, planned = (tat.saved_rows(name) for name in ("curve", "first_stage", "plan"))
+        rows, stages, planned = (tat.saved_rows(name) for name in ("curve", "first_stage", "plan"))
     text_of = itemgetter("data", "pairs", "seed")
     shares = {text_of(row): row["seen"] for row in rows if row["kind"] == "text"}
     curve = [row for row in rows if row["kind"] == "curve" and row["start"] == "scratch"]
     runs = [(shares[text_of(row)], row["test"]["beam"]["bleu"]) for row in curve]
-    whole = [row for row in whole if row["variant"] == "rotary" and row["direction"] == "de-en"]
+    stages = [row for row in stages if row["variant"] == "rotary" and row["direction"] == "de-en"]
     text = "multi30k", MOST_PAIRS, 0
-    runs += [(shares[text], row["test_2016_flickr"]["beam"]["bleu"]) for row in whole]
+    runs += [(shares[text], row["test_2016_flickr"]["beam"]["bleu"]) for row in stages]
     return runs + [(row["seen"], row["bleu"]) for row in planned if "seen" in row]
 
 
@@ -456,13 +471,13 @@ def text_facts(
     for name, places in lines.items():
         split = "val" if name.startswith("val") else "train"
         lines[name] = [numbered[split][place - 1][2] for place in places]
-    others = other_splits(corpus, tell)
-    lines |= {f"{split} in train": copies(train, pairs) for split, pairs in others.items()}
+    other_texts = other_splits(corpus, tell)
+    lines |= {f"{split} in train": copies(train, pairs) for split, pairs in other_texts.items()}
     facts = {
         "pairs": sum(map(all, train)), "val": len(val), "held_out": corpus.held_out,
         "complaints": {name: numbers for name, numbers in lines.items() if numbers},
         "slips": {
-            name: stretches for name, pairs in (texts | others).items()
+            name: stretches for name, pairs in (texts | other_texts).items()
             if (stretches := slips(pairs))
         },
     }  # fmt: skip
@@ -482,7 +497,8 @@ def plan(
     # can't be told stays None, so all plans have the same keys.
     _, tokenizer = started(start, corpus.languages, {})
     train, val, facts = text_facts(corpus, tell, tokenizer)
-    facts = {"data": corpus.data, "src": corpus.src, "tgt": corpus.tgt} | facts
+    origin: dict[str, Any] = {"data": corpus.data, "src": corpus.src, "tgt": corpus.tgt}
+    facts = origin | facts
     for line in text_report(facts):
         say(line)
     share = seen(train, val) if val else None
@@ -491,7 +507,8 @@ def plan(
     if start:
         unknown = "no saved run went on from another model on other text; train from scratch, too, and compare"
     facts |= {"seen": share and round(share, 3), "unit": unit_of(train), "bleu_runs": len(runs)}
-    facts |= {"bleu": None if unknown else expected(share, runs), "bleu_unknown": unknown}
+    bleu = None if unknown or share is None else expected(share, runs)
+    facts |= {"bleu": bleu, "bleu_unknown": unknown}
     facts |= dict.fromkeys(("advice", "machine", "minutes", "command"))
     if facts["slips"].keys() & SPLITS:
         return facts | {"bleu": None, "bleu_unknown": "the lines don't belong together"}
@@ -502,9 +519,9 @@ def plan(
     tell(f"{facts['pairs']:,} pairs; trying this machine for {seconds:g} seconds")
     machine = rehearse(train, corpus.languages, changes, seconds, start)
     advice: dict[str, Any] = {"preset": "tiny"} | changes | {"steps": updates}
-    most = make_settings("tiny", False, changes).tokens_per_batch  # far more than a sentence
-    if machine["longest"] > most:
-        advice["longest"] = most
+    batch_tokens = make_settings("tiny", False, changes).tokens_per_batch  # far above a sentence
+    if machine["longest"] > batch_tokens:
+        advice["longest"] = batch_tokens
     # a validation is as long as a third of its training would be: it has no backward pass
     forward = facts["val"] * machine["tokens_per_pair"] / machine["tokens_per_second"] / 3
     validations = -(-updates // Limits.checkpoint_every)
@@ -539,36 +556,40 @@ def text_report(facts: dict[str, Any]) -> Iterable[str]:
                 down = f"{abs(offset)} further {'down' if offset > 0 else 'up'} in {facts['tgt']}"
                 yield f"{where} the two sides have slipped: a line's translation is {down}"
     for name, numbers in facts["complaints"].items():
-        what = SAYS.get(name) or SAYS["val in train"].replace("val", name.removesuffix(" in train"))
-        what, _, means = what.partition("; ")
+        split = name.removesuffix(" in train")  # of another split, or else a name of SAYS
+        complaint, _, meaning = SAYS.get(
+            name, SAYS["val in train"].replace("val", split)
+        ).partition("; ")
         of_train = "of train, " if facts["held_out"] and name.startswith("val ") else ""
-        shown = f"{len(numbers):,} ({of_train}line {some_of(numbers)})"
-        yield f"{what}: {shown}" + (f"; {means}" if means else "")
+        yield (
+            f"{complaint}: {len(numbers):,} ({of_train}line {some_of(numbers)})"
+            f"{'; ' if meaning else ''}{meaning}"
+        )
     if not facts["complaints"] and not facts["slips"]:
         yield "nothing is wrong with the text, as far as counting can tell"
 
 
-def report(found: dict[str, Any]) -> Iterable[str]:
+def report(facts: dict[str, Any]) -> Iterable[str]:
     """The lines that `plan` prints after those about the text."""
-    machine, advice = found["machine"], found["advice"]
+    machine, advice = facts["machine"], facts["advice"]
     if not advice:
         yield "no training is advised, and no BLEU expected, until the lines belong together"
         return
     yield (
         f"train {machine['layers']} + {machine['layers']} layers of width {machine['width']} "
         f"({machine['parameters'] / 1e6:.1f} million weights, {machine['vocabulary']:,} tokens) "
-        f"for {advice['steps']:,} updates: about {found['minutes']:.1f} minutes here, "
+        f"for {advice['steps']:,} updates: about {facts['minutes']:.1f} minutes here, "
         f"{machine['gigabytes'] or '?'} GB of memory"
     )
-    copied = "val in train" in found["complaints"]
+    copied = "val in train" in facts["complaints"]
     without = " (without its lines that stand in train)" if copied else ""
-    text = f"of the {found['unit']} pairs of val's {found['tgt']}{without}, "
-    text = f"{text}{found['seen']:.0%} stand in train; " if found["seen"] is not None else ""
-    if found["bleu"]:
-        low, high = (f"{score:.0f}" for score in found["bleu"])
-        more = "; on all of val it will be higher" if copied else ""
-        runs = f"{found['bleu_runs']} runs in benchmarks/results say what follows"
-        yield f"expect {low} to {high} BLEU{more}: {text}{runs}"
+    text = f"of the {facts['unit']} pairs of val's {facts['tgt']}{without}, "
+    text = f"{text}{facts['seen']:.0%} stand in train; " if facts["seen"] is not None else ""
+    if facts["bleu"]:
+        low, high = (f"{score:.0f}" for score in facts["bleu"])
+        on_all = "; on all of val it will be higher" if copied else ""
+        runs = f"{facts['bleu_runs']} runs in benchmarks/results say what follows"
+        yield f"expect {low} to {high} BLEU{on_all}: {text}{runs}"
     else:
-        yield f"what to expect isn't known: {text}{found['bleu_unknown']}"
-    yield found["command"]
+        yield f"what to expect isn't known: {text}{facts['bleu_unknown']}"
+    yield facts["command"]

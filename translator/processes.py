@@ -52,9 +52,9 @@ def use_device(name: str | None = None) -> None:
     Raises Refused if that, or else the one it chooses, does not compute here.
     """
     wanted = os.environ.get("ANNOTATED_DEVICE", "")
-    what = f"--device {name}" if name else f"ANNOTATED_DEVICE={wanted}"
-    what += " cannot be used here; --device cpu always can"
-    with refusing(what, Exception):  # of as many kinds as there are devices
+    option = f"--device {name}" if name else f"ANNOTATED_DEVICE={wanted}"
+    message = option + " cannot be used here; --device cpu always can"
+    with refusing(message, Exception):  # of as many kinds as there are devices
         device = name or choose_device()
         torch.ones(2, 2, device=device).mm(torch.eye(2, device=device)).sum().item()
     if name:
@@ -74,8 +74,9 @@ def process_group() -> Iterator[None]:
         return
     same_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if told("TORCHELASTIC_MAX_RESTARTS", 0) and same_store:
-        new_store = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
-        raise OSError(f"torchrun --max-restarts needs {new_store} in its environment")
+        raise OSError(
+            "torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment"
+        )
     device = choose_device()
     if device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
@@ -84,8 +85,8 @@ def process_group() -> Iterator[None]:
     patience = threading.Timer(15, warn, ["waiting for the other processes of WORLD_SIZE"])
     patience.start()
     try:
-        wrong = "WORLD_SIZE is set, but what torchrun sets beside it is not right"
-        with refusing(wrong, ValueError, RuntimeError):
+        message = "WORLD_SIZE is set, but what torchrun sets beside it is not right"
+        with refusing(message, ValueError, RuntimeError):
             dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=wait)
     finally:
         patience.cancel()
@@ -98,9 +99,10 @@ def process_group() -> Iterator[None]:
         if not isinstance(error, RuntimeError) or not lost:
             raise
         reason = " ".join(str(error).split())[:200]
-        advice = "the same command goes on from the last checkpoint"
-        ended = f"process {dist.get_rank()}: another process of this training has ended ({reason})"
-        raise ConnectionError(f"{ended}; {advice}") from error
+        raise ConnectionError(
+            f"process {dist.get_rank()}: another process of this training has ended ({reason}); "
+            "the same command goes on from the last checkpoint"
+        ) from error
     finally:
         dist.destroy_process_group()
 
@@ -150,11 +152,11 @@ def stop_requests() -> Iterator[list[int]]:
             raise KeyboardInterrupt  # torchrun hands Ctrl-C to processes that have had it already
         asked.append(number)
 
-    known = [getattr(signal, name) for name in REQUESTS if hasattr(signal, name)]
+    numbers = [getattr(signal, name) for name in REQUESTS if hasattr(signal, name)]
     if "TORCHELASTIC_RUN_ID" not in os.environ:
-        known = [number for number in known if signal.getsignal(number) != signal.SIG_IGN]
+        numbers = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     main = threading.current_thread() is threading.main_thread()  # others may not handle signals
-    earlier = {number: signal.signal(number, note) for number in known} if main else {}
+    earlier = {number: signal.signal(number, note) for number in numbers} if main else {}
     try:
         yield asked
     finally:
@@ -172,8 +174,8 @@ def shard(module: nn.Module, layers: Iterable[nn.Module], device: torch.device) 
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(device.type, (processes()[1],))
-    for part in (*layers, module):
-        fully_shard(part, mesh=mesh, reshard_after_forward=True)
+    for unit in (*layers, module):
+        fully_shard(unit, mesh=mesh, reshard_after_forward=True)
 
 
 def is_sharded(tensor: Any) -> bool:
@@ -198,12 +200,13 @@ def part_for(tensor: Tensor, like: Any) -> Tensor:
 
 def gathered(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Whole tensors in main memory, in the first process; others help to gather, and get none."""
-    first, found = processes()[0] == 0, {}
+    first = processes()[0] == 0
+    whole_tensors = {}
     for name, tensor in sorted(tensors.items()):  # in one order everywhere
         complete = whole(tensor).detach()
         if first:
-            found[name] = complete.cpu()
-    return found
+            whole_tensors[name] = complete.cpu()
+    return whole_tensors
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
@@ -213,14 +216,16 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 def check_weights(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
     """Raise Refused naming `path` if tensors do not fit the model's parameters."""
-    own = weights_of(model)
-    for name in sorted(own.keys() ^ tensors.keys()):
-        wrong = "missing" if name in own else "not part of it"
-        raise Refused(f"{path}: not weights of this model ({name} is {wrong})")
-    for name, parameter in own.items():
+    parameters = weights_of(model)
+    for name in sorted(parameters.keys() ^ tensors.keys()):
+        place = "missing" if name in parameters else "not part of it"
+        raise Refused(f"{path}: not weights of this model ({name} is {place})")
+    for name, parameter in parameters.items():
         if parameter.shape != tensors[name].shape:
-            shapes = f"{tuple(tensors[name].shape)}, but the model needs {tuple(parameter.shape)}"
-            raise Refused(f"{path}: {name} has shape {shapes}")
+            raise Refused(
+                f"{path}: {name} has shape {tuple(tensors[name].shape)}, "
+                f"but the model needs {tuple(parameter.shape)}"
+            )
 
 
 def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:

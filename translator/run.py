@@ -110,7 +110,7 @@ class Run:
     def model(self) -> Transformer:
         """A model of the run's settings, with the weights that the run starts from."""
         model = self.fresh_model()
-        if self.start_weights:
+        if self.start and self.start_weights:
             load_weights(model, self.start_weights, self.start)
         return model
 
@@ -133,13 +133,13 @@ class Run:
             except (KeyError, TypeError, ValueError, RuntimeError) as error:
                 if files.MEMORY.search(str(error)):
                     raise
-                reason = str(error)
+                refusal = error
                 if not isinstance(error, Refused):
-                    reason = f"{path}: not the state of a run ({error})"
+                    refusal = Refused(f"{path}: not the state of a run ({error})")
                 if path == paths[-1]:
-                    raise Refused(reason) from error
+                    raise refusal from error
                 if self.first:
-                    warn(f"{reason}; going on from the checkpoint before it")
+                    warn(f"{refusal}; going on from the checkpoint before it")
         return Progress()
 
     def save(self, trainer: ParallelTrainer, progress: Progress, stopped: bool = False) -> None:
@@ -168,8 +168,10 @@ class Run:
         # after a crash here, STATE_BEFORE is there
         os.replace(new, self.checkpoints / STATE)
         # only now: without a state, `repair` takes a model without weights for a finished one
-        earlier = checkpoint_files(self.folder)[:-CHECKPOINTS_KEPT]
-        for path in [checkpoint] if stopped else earlier:
+        surplus = checkpoint_files(self.folder)[:-CHECKPOINTS_KEPT]
+        if stopped:
+            surplus = [checkpoint]
+        for path in surplus:
             path.unlink()
 
     def save_best(self, trainer: ParallelTrainer, step: int, scores: dict[str, float]) -> None:

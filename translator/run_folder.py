@@ -245,8 +245,8 @@ class RunFolder:
         Raises Refused for a language whose words spaCy does not know, and as `begin_from`.
         """
         if self.start:
-            given = self.settings_given()
-            return begin_from(self.start, self.settings, given, self.corpus.languages)
+            languages = self.corpus.languages
+            return begin_from(self.start, self.settings, self.settings_given(), languages)
         train = self.corpus.full_pairs("train")
         if self.settings.bpe:
             return self.settings, learn_bpe(train, self.settings.bpe)
@@ -269,12 +269,9 @@ class RunFolder:
 
     def check_longest(self, longest: LongestPair, settings: Settings) -> None:
         """Raise Refused, and remove the tokens, if the longest sentence fits into no batch."""
-        limit = f"--tokens-per-batch is {settings.tokens_per_batch}"
-        most = settings.tokens_per_batch
-        if settings.positions == "learned" and most > LEARNED_POSITIONS:
-            limit = f"--positions learned has {LEARNED_POSITIONS}"
-            most = LEARNED_POSITIONS
-        if longest.tokens <= most:
+        learned = settings.positions == "learned" and settings.tokens_per_batch > LEARNED_POSITIONS
+        limit = LEARNED_POSITIONS if learned else settings.tokens_per_batch
+        if longest.tokens <= limit:
             return
         for name in (*TOKENS, BEGUN):
             (self.path / name).unlink()
@@ -282,8 +279,9 @@ class RunFolder:
             (self.path / "tokens").rmdir()
         place = self.corpus.place(longest.split, longest.row)
         raise Refused(
-            f"{limit}, but the longest sentence has {longest.tokens} tokens{place}; "
-            f"--longest {most} leaves such pairs out"
+            f"{'--positions learned has' if learned else '--tokens-per-batch is'} {limit}, "
+            f"but the longest sentence has {longest.tokens} tokens{place}; "
+            f"--longest {limit} leaves such pairs out"
         )
 
     # --- A run that is there ---
@@ -304,8 +302,8 @@ class RunFolder:
         self.write_tokens(read_tokenizer(self.path / "tokenizer.json"))
         if files.changed_files(self.path, TOKENS):
             raise Refused(
-                f"{self.path}: its tokens are lost, and the text of {self.corpus.data} has changed; "
-                "give another --run"
+                f"{self.path}: its tokens are lost, and the text of {self.corpus.data} "
+                "has changed; give another --run"
             )
 
     def remove_stateless(self) -> None:
@@ -327,8 +325,10 @@ class RunFolder:
     def check_data(self) -> None:
         """Say if the text has changed; the run keeps its tokens. Refused for another text."""
         saved = read_json(self.path / "config.json")
-        old, new = saved["data"], self.corpus.data
-        old_text, new_text = saved.get("text"), self.corpus.fingerprint()
+        old = saved["data"]
+        new = self.corpus.data
+        old_text = saved.get("text")
+        new_text = self.corpus.fingerprint()
         moved = old != new and Path(old).resolve() != Path(new).resolve()
         if moved and (new_text is None or old_text != new_text):
             raise Refused(

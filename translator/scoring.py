@@ -50,12 +50,16 @@ def score(
     from sacremoses import MosesTokenizer
 
     if len(translations) != len(references):
-        counts = f"{len(translations)} translations and {len(references)} references"
-        raise ValueError(f"each translation needs one reference, but there are {counts}")
-    rules, sides = cut_of(references), (translations, references)
+        raise ValueError(
+            "each translation needs one reference, but there are "
+            f"{len(translations)} translations and {len(references)} references"
+        )
+    rules = cut_of(references)
+    sides = translations, references
     lower = BLEU(lowercase=True, tokenize=rules)
     metrics = {"bleu": BLEU(tokenize=rules), "bleu_lower": lower, "chrf": CHRF()}
-    metrics["bleu_moses"], cut = lower, sides
+    metrics["bleu_moses"] = lower
+    cut = sides
     if rules == "13a":
         moses = partial(MosesTokenizer(lang=language).tokenize, return_str=True, escape=False)
         cut = [list(map(moses, side)) for side in sides]
@@ -68,8 +72,10 @@ def score(
         if name == "bleu":
             scores["length"] = result.sys_len / max(1, result.ref_len)
             if not result.totals[-1]:
-                short = "no translation has four tokens, and so BLEU is 0, whatever they say"
-                tell(f"{short}; chrF counts letters")
+                tell(
+                    "no translation has four tokens, and so BLEU is 0, whatever they say; "
+                    "chrF counts letters"
+                )
     return scores
 
 

@@ -41,7 +41,8 @@ class Beam:
 
     def __init__(self, limit: Tensor, width: int, alpha: float, n_best: int):
         """limit (B): how many tokens each translation may have, BOS included."""
-        B, device = len(limit), limit.device
+        B = len(limit)
+        device = limit.device
         self.width, self.alpha, self.n_best = width, alpha, n_best
         self.finished: list[list[Hypothesis]] = [[] for _ in range(B)]  # of each source, best first
         # all that follows has a row for each source that is still searched
@@ -201,7 +202,8 @@ class Search:
                 f"line {first + i} has {len(sources[i]):,} tokens, far more than a sentence; "
                 "it is translated greedily, and badly"
             )
-        short, size = order[len(long) :], self.batch_size
+        short = order[len(long) :]
+        size = self.batch_size
         batches = [[i] for i in long] + [short[i : i + size] for i in range(0, len(short), size)]
         results: list[Any] = [None] * len(lines)
         for numbers in batches:
@@ -221,9 +223,9 @@ class Search:
         src = tat.pad_rows(rows).to(next(model.parameters()).device)
         long = src.size(1) > LONG_LINE_TOKENS
         beam, n_best = (1, 1) if long else (self.beam, self.n_best)
-        given = model, src, tat.source_mask(src), src.size(1) + 50
+        mask = tat.source_mask(src)
         try:
-            return fast_beam(*given, beam, self.alpha, n_best, aligned)
+            return fast_beam(model, src, mask, src.size(1) + 50, beam, self.alpha, n_best, aligned)
         except ValueError as error:
             if src.size(1) < LONG_LINE_TOKENS - 50:
                 raise
@@ -231,8 +233,8 @@ class Search:
 
     def decode(self, model: Transformer, src: Tensor, src_mask: Tensor, max_len: int) -> Tensor:
         """As the document's searches: ids (B, at most max_len), BOS first, PAD after EOS."""
-        found = fast_beam(model, src, src_mask, max_len, self.beam, self.alpha)
-        return tat.pad_rows([best[0].ids for best in found]).to(src.device)
+        best = fast_beam(model, src, src_mask, max_len, self.beam, self.alpha)
+        return tat.pad_rows([hypotheses[0].ids for hypotheses in best]).to(src.device)
 
 
 def attempted(work: Callable, rows: list[list[int]]) -> list[Any]:

@@ -184,14 +184,14 @@ def options() -> type:
     from docstring_parser import parse_from_object
 
     help = {param.arg_name: param.description for param in parse_from_object(Settings).params}
-    found = {}
+    hints = {}
     for name, hint in get_type_hints(Settings, include_extras=True).items():
         values = [f"{getattr(preset, name)}" for preset in PRESETS.values()]
         values = ["growing" if value == "None" else value for value in values]
-        shown = ", ".join(values[:1] if len(set(values)) == 1 else values)
-        found[name] = Annotated[hint, Parameter(help=f"{help[name]} ({shown})")]
+        presets = ", ".join(values[:1] if len(set(values)) == 1 else values)
+        hints[name] = Annotated[hint, Parameter(help=f"{help[name]} ({presets})")]
     changes: Any = TypedDict
-    return changes("Changes", found, total=False)
+    return changes("Changes", hints, total=False)
 
 
 def growing_dropout(passes: float) -> float:
@@ -240,17 +240,18 @@ def build_model(
 
     # a dropout that grows is set before each update
     sizes = (settings.d_model, settings.d_ff, settings.h, settings.dropout or 0.0)
-    others = {
+    options = {
         "norm": settings.norm, "tie": settings.tie, "inner_dropout": settings.inner_dropout,
         "d_k": settings.d_k or None,
     }  # fmt: skip
     rotary = settings.positions == "rotary"
-    parts = (modern("rotary") if rotary else {"positions": settings.positions}) | parts
+    own_parts: dict[str, Any] = modern("rotary") if rotary else {"positions": settings.positions}
     if marian:
-        model = make_marian(vocab, *sizes, **others, **marian)
+        model = make_marian(vocab, *sizes, **options, **marian)
     else:
-        model = make_model(vocab, vocab, settings.N, *sizes, **others, **parts)
+        model = make_model(vocab, vocab, settings.N, *sizes, **options, **own_parts | parts)
     if rotary and (settings.d_k or settings.d_model // settings.h) % 2:
-        pairs = "rotary positions turn pairs of numbers"
-        raise ValueError(f"{pairs}, so the width of a head has to be even")
+        raise ValueError(
+            "rotary positions turn pairs of numbers, so the width of a head has to be even"
+        )
     return with_fast_dropout(model)

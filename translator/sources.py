@@ -99,17 +99,20 @@ LONGEST_LINE_BYTES = 100_000  # no sentence is longer, but a small .gz may unpac
 
 def decoded_line(line: bytes, name: Path | str, number: int) -> str:
     """A line of UTF-8 text without surrounding space; Refused names the file and the line."""
-    where = f"{name}, line {number}"
     if len(line) > LONGEST_LINE_BYTES:
         raise Refused(
-            f"{where}: more than {LONGEST_LINE_BYTES:,} bytes; there should be a sentence per line"
+            f"{name}, line {number}: more than {LONGEST_LINE_BYTES:,} bytes; "
+            "there should be a sentence per line"
         )
     if line.startswith(POINTER):
-        raise Refused(f"{where}: only a pointer of Git LFS; `git lfs pull` fetches the file itself")
+        raise Refused(
+            f"{name}, line {number}: only a pointer of Git LFS; "
+            "`git lfs pull` fetches the file itself"
+        )
     try:
         return decoded(line)
     except ValueError as error:
-        raise Refused(f"{where}: {error}") from error
+        raise Refused(f"{name}, line {number}: {error}") from error
 
 
 def decoded_lines(file: Any, name: Path | str) -> Iterator[list[str]]:

@@ -71,17 +71,18 @@ def precise() -> Iterator[None]:
     """Inside, products of float32 matrices are not rounded to TF32 or bfloat16."""
     backends: Any = torch.backends
     kinds = backends.cuda.matmul, backends.mkldnn.matmul
-    chosen, whole = [kind.fp32_precision for kind in kinds], None
+    chosen = [kind.fp32_precision for kind in kinds]
+    of_all_kinds = None
     with suppress(RuntimeError):  # PyTorch doesn't tell as a whole what was set for one kind alone
-        whole = torch.get_float32_matmul_precision()
+        of_all_kinds = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest")
     for kind in kinds:
         kind.fp32_precision = "ieee"
     try:
         yield
     finally:
-        if whole:
-            torch.set_float32_matmul_precision(whole)
+        if of_all_kinds:
+            torch.set_float32_matmul_precision(of_all_kinds)
         for kind, precision in zip(kinds, chosen, strict=True):
             kind.fp32_precision = precision
 
@@ -99,11 +100,11 @@ def compare(
         start = time.perf_counter()
         result = found()
         middle = time.perf_counter()
-        other = expected()
+        result_expected = expected()
         end = time.perf_counter()
         size = max(1.0, float(result.nan_to_num().abs().max()))
         tolerance = size * max(1e-3, 4 * torch.finfo(result.dtype).eps)
-        if not torch.allclose(other, result, rtol=0, atol=tolerance, equal_nan=True):
+        if not torch.allclose(result_expected, result, rtol=0, atol=tolerance, equal_nan=True):
             raise ValueError("the results are others")
     at_once, stepwise = 1000 * (middle - start), 1000 * (end - middle)
     tell(f"{name:<20}at once {at_once:.2f} ms, step by step {stepwise:.2f} ms: equal")
@@ -120,14 +121,16 @@ def check_stepwise(
     depends on where its query is: in a beam, the rows of a source stand in for positions. So two
     rows share a source here. The ids are random special ones, which every vocabulary has.
     """
-    draw, device = torch.Generator().manual_seed(0), next(model.parameters()).device
+    draw = torch.Generator().manual_seed(0)
+    device = next(model.parameters()).device
 
     def ids(*size: int) -> Tensor:
         return torch.randint(len(tat.SPECIALS), size, generator=draw).to(device)
 
     src, tgt = ids(1, S), ids(2, T)
     mask = (torch.arange(S, device=device) < S - 3).view(1, 1, S)  # three positions are padding
-    future, kind = tat.subsequent_mask(T).to(device), "cannot be decoded step by step"
+    future = tat.subsequent_mask(T).to(device)
+    kind = "cannot be decoded step by step"
 
     def embedded() -> Tensor:
         return torch.cat([model.tgt_embed(tgt[:, t : t + 1], t) for t in range(T)], dim=1)

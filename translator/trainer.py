@@ -72,9 +72,10 @@ def mean_loss(
         # as many in each process, the surplus uncounted: sharded ones wait for each other in each
         for i in range(rank, -(-len(batches) // world) * world, world):
             batch = make_batch([pairs[row] for row in batches[i % len(batches)]]).to(device)
-            found = objective(batch, plain=True).item()
+            batch_loss = objective(batch, plain=True).item()
             if i < len(batches):
-                loss, tokens = loss + found, tokens + batch.ntokens
+                loss += batch_loss
+                tokens += batch.ntokens
     total, count = over_processes(loss, tokens)
     return total / count
 
@@ -91,13 +92,14 @@ def greedy_bleu(model: Transformer, tokenizer: Tokenizer, pairs: list[Pair]) -> 
 
     They are those of `translate`, with at most 50 tokens more than their source.
     """
-    device, translations = next(model.parameters()).device, []
+    device = next(model.parameters()).device
+    translations = []
     pairs = sorted(pairs, key=lambda pair: len(pair.src))
     for start in range(0, len(pairs), 100):
         rows = pairs[start : start + 100]
         src = tat.pad_rows([pair.src for pair in rows]).to(device)
-        found = fast_beam(model, src, tat.source_mask(src), src.size(1) + 50, beam=1)
-        translations += [tokenizer.decode(best[0].ids) for best in found]
+        best = fast_beam(model, src, tat.source_mask(src), src.size(1) + 50, beam=1)
+        translations += [tokenizer.decode(hypotheses[0].ids) for hypotheses in best]
     return bleu_of(translations, [tokenizer.decode(pair.tgt) for pair in pairs])
 
 
@@ -136,7 +138,10 @@ class ParallelTrainer:
         device: torch.device | str = "cpu", sharded: bool = False,
     ):  # fmt: skip
         self.device = torch.device(device)
-        self.model, self.settings, self.step, self.lr = model, settings, 0, 0.0
+        self.model = model
+        self.settings = settings
+        self.step = 0
+        self.lr = 0.0
         self.skipped = self.in_a_row = 0
         self.left: float | None = None
         self.passes = 0.0
@@ -193,7 +198,8 @@ class ParallelTrainer:
         limit = self.settings.clip or math.inf
         norm = whole(nn.utils.clip_grad_norm_(self.model.parameters(), limit))
         if not norm.isfinite():  # the gradient, and so this answer, is the same in all processes
-            self.skipped, self.in_a_row = self.skipped + 1, self.in_a_row + 1
+            self.skipped += 1
+            self.in_a_row += 1
             return math.nan
         self.in_a_row = 0
         self.lr = self.rate()
@@ -218,12 +224,14 @@ class ParallelTrainer:
 
     def tensors(self) -> dict[str, Tensor]:
         """All that training goes on with, as KIND.NAME: weights, their averages and moments."""
-        found = {f"model.{name}": p for name, p in weights_of(self.model).items()}
+        tensors_by_name = {f"model.{name}": p for name, p in weights_of(self.model).items()}
         for name, state in self.moments().items():
-            found |= {f"{kind}.{name}": state[kind] for kind in state.keys() - {"step"}}
+            tensors_by_name |= {f"{kind}.{name}": state[kind] for kind in state.keys() - {"step"}}
         if self.settings.ema:
-            found |= {f"averaged.{name}": p for name, p in weights_of(self.averaged).items()}
-        return found
+            tensors_by_name |= {
+                f"averaged.{name}": p for name, p in weights_of(self.averaged).items()
+            }
+        return tensors_by_name
 
     def load(self, tensors: dict[str, Tensor], step: int, skipped: int, path: Path) -> None:
         """Take over what `tensors` gave at this step of a training; `path` is for errors.
@@ -233,8 +241,11 @@ class ParallelTrainer:
         models = {"model.": self.model}
         models |= {"averaged.": self.averaged} if self.settings.ema else {}
         for kind, model in models.items():
-            own = {n.removeprefix(kind): t for n, t in tensors.items() if n.startswith(kind)}
-            load_weights(model, own, path)
+            load_weights(
+                model,
+                {n.removeprefix(kind): t for n, t in tensors.items() if n.startswith(kind)},
+                path,
+            )
         for name, state in self.moments().items():
             for kind in state.keys() - {"step"}:
                 saved = tensors[f"{kind}.{name}"].view(state[kind].shape)
@@ -299,10 +310,12 @@ def make_optimizers(model: Transformer, kind: str) -> list[torch.optim.Optimizer
     """Adam as the paper sets it (Section 5.3); for "muon", with Muon for all layers' matrices."""
     layers = {"adam": [], "muon": [*model.encoder.parameters(), *model.decoder.parameters()]}[kind]
     matrices = [p for p in layers if p.dim() == 2]
-    others = [p for p in model.parameters() if not any(p is matrix for matrix in matrices)]
-    adam = torch.optim.Adam(others, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    vectors_and_tables = [
+        p for p in model.parameters() if not any(p is matrix for matrix in matrices)
+    ]
+    adam = torch.optim.Adam(vectors_and_tables, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
     # Adam would do this at its first step; a checkpoint needs the tensors before that
-    for p in others:
+    for p in vectors_and_tables:
         averages = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         adam.state[p] = {"step": torch.zeros((), device=p.device)} | averages
     return [adam, Muon(matrices)] if matrices else [adam]

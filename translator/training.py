@@ -57,23 +57,23 @@ class Training:
             if progress.owed:
                 progress.owed = False
                 self.checkpoint()
-            (done,) = any_process(first and self.limits.spent(progress))
-            while not done:
+            (over,) = any_process(first and self.limits.spent(progress))
+            while not over:
                 self.learn(next(batches))
                 due = first and self.limits.due(progress, self.saved_at)
-                done = first and self.limits.spent(progress)
-                stop, due, done = any_process(bool(signals), due, done)
+                over = first and self.limits.spent(progress)
+                stop, due, over = any_process(bool(signals), due, over)
                 if stop:
                     # if no signal came to this process, one came to another
-                    self.stop(signals[0] if signals else signal.SIGTERM, owed=due or done)
-                if due or done:
+                    self.stop(signals[0] if signals else signal.SIGTERM, owed=due or over)
+                if due or over:
                     self.checkpoint()
                     (late,) = any_process(first and self.limits.spent(progress))
-                    if late and not done:
+                    if late and not over:
                         # the checkpoint itself used up the time; unsaved, the command, given again,
                         # would train on
                         self.run.save(self.trainer, progress)
-                    done = done or late
+                    over = over or late
 
     def stop(self, number: int, owed: bool) -> None:
         """Save the run and raise Stopped; whoever stops us may not wait for a validation."""
@@ -92,7 +92,8 @@ class Training:
         loss = self.careful_update(draw)
         progress.step, progress.skipped = trainer.step, trainer.skipped
         progress.tokens += sum(len(pair.tgt) - 1 for pair in draw.pairs)
-        progress.epoch, progress.batch = draw.epoch, draw.number + 1
+        progress.epoch = draw.epoch
+        progress.batch = draw.number + 1
         if progress.batch == draw.in_epoch:
             progress.epoch += 1
             progress.batch = 0
@@ -107,18 +108,18 @@ class Training:
         Says so, once, if that is more than before: somebody has made the run longer.
         """
         progress, run = self.progress, self.run
-        left = self.limits.left(progress, in_epoch)
-        if left is not None:
+        remaining = self.limits.left(progress, in_epoch)
+        if remaining is not None:
             # a sum with zeros: it hands the first process's number to all
-            (left,) = over_processes(left if run.first else 0.0)
-        share = 1.0 if left is None else left
+            (remaining,) = over_processes(remaining if run.first else 0.0)
+        share = 1.0 if remaining is None else remaining
         if share > progress.left and run.first and run.settings.schedule == "linear":
             self.log.note(
                 "this run is longer now, and so its rate rises again, "
                 f"from {progress.left:.0%} of its peak to {share:.0%}"
             )
         progress.left = share
-        return left
+        return remaining
 
     def careful_update(self, draw: Draw) -> float:
         """An update; raises Refused, with advice, if memory runs out.
@@ -154,19 +155,18 @@ class Training:
             if tokens <= FAR_TOKENS:
                 continue
             place = run.corpus.place(split, longest)
-            message = f"the longest pair of {split} has {tokens:,} tokens{place}"
             if run.first:
-                warn(message)
+                warn(f"the longest pair of {split} has {tokens:,} tokens{place}")
             trainer.model.train()
             with within_memory(
-                f"out of memory: {message}; "
+                f"out of memory: the longest pair of {split} has {tokens:,} tokens{place}; "
                 f"--longest {FAR_TOKENS} leaves such pairs out, in another --run"
             ):
                 attempt(store.pairs([longest]))
 
     # --- A checkpoint ---
     def checkpoint(self) -> None:
-        """Measure validation loss and BLEU, log them, save the run; keep the model if it is best."""
+        """Measure validation loss and BLEU, log them, save the run, and the model if it is best."""
         run, trainer, progress = self.run, self.trainer, self.progress
         with within_memory(
             f"out of memory in the validation after update {trainer.step}; {OUT_OF_MEMORY_ADVICE}"

@@ -4,6 +4,7 @@
 import { liveContent } from "./page/engine.js";
 import { startSentence } from "./page/sentence.js";
 import { startText } from "./page/text.js";
+import { startCards } from "./views/cards.js";
 import { startClinic } from "./views/clinic.js";
 import { startEditors } from "./views/editor.js";
 import { startOneScreen } from "./views/one_screen.js";
@@ -27,6 +28,7 @@ if (document.getElementById("explorer-content"))
 startSentence();
 startText();
 startSearch();
+startCards();
 startWalk();
 startTrainer();
 startClinic();

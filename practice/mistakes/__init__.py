@@ -1,4 +1,4 @@
-"""The catalogue of mistakes that people make when they build a Transformer, a room for each kind."""
+"""The catalogue of mistakes that people make in building a Transformer, a room for each kind."""
 
 from practice.mistakes import attention, batches, decoding, layers, loss, masks, positions, updates
 from practice.mistakes.catalogue import (

@@ -74,8 +74,8 @@ mistake(
     seen_by="wires",
     belief="dim=1, as for (B, S).",
     effect=(
-        "With heads, dimension 1 is the heads: a position masked in all heads gets the same "
-        "weight in each, so nothing is hidden."
+        "With heads, dimension 1 is the heads: a position masked in all heads gets the same weight "
+        "in each, so nothing is hidden."
     ),
     attention=attention_with(dim=1, fill=-1e9),
 )
@@ -241,8 +241,8 @@ slip(
     "true_means_hidden",
     line="masked_fill(mask, -inf)  # where True = may attend",
     effect=(
-        "True means that a query may see a key. (In nn.Transformer's masks it means the opposite.) A "
-        "row that may see every key then sees none, and 0 / 0 isn't a number."
+        "True means that a query may see a key. (In nn.Transformer's masks it means the opposite.) "
+        "A row that may see every key then sees none, and 0 / 0 isn't a number."
     ),
     attention=attention_with(flipped=True),
 )

@@ -102,8 +102,8 @@ mistake(
     seen_by="loss",
     belief="Shuffling is harmless.",
     effect=(
-        "The source says nothing about the target, so the model learns to write numbers as such: "
-        "a language model that ignores its source."
+        "The source says nothing about the target, so the model learns to write numbers as such: a "
+        "language model that ignores its source."
     ),
     page=True,
     Trainer__gradient=lambda self, pairs: right_gradient(self, shifted_by_one_line(pairs)),

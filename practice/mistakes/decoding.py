@@ -267,8 +267,8 @@ slip(
     "written_without_a_mask",
     line="no causal mask in translate",
     effect=(
-        "Earlier positions then see later ones, which never happened in training. Many sentences come "
-        "out right all the same, by luck."
+        "Earlier positions then see later ones, which never happened in training. Many sentences "
+        "come out right all the same, by luck."
     ),
     translate=loop_with(causal=False),
 )

@@ -164,8 +164,8 @@ slip(
     "divergence_for_cross_entropy",
     line="KLDivLoss  # for cross-entropy",
     effect=(
-        "The divergence is the cross-entropy less the entropy of q: the gradient is the same, and the "
-        "number is not."
+        "The divergence is the cross-entropy less the entropy of q: the gradient is the same, and "
+        "the number is not."
     ),
     smoothed_loss=smoothed(evenly, divergence=True),
 )

@@ -93,8 +93,8 @@ mistake(
     seen_by="wires",
     belief="A weight of zero is a weight of zero.",
     effect=(
-        "The hidden keys stay in the denominator: each weight tells how well the future would "
-        "have fitted."
+        "The hidden keys stay in the denominator: each weight tells how well the future would have "
+        "fitted."
     ),
     attention=attention_with(after=True),
 )

@@ -72,8 +72,8 @@ mistake(
     seen_by="wires",
     belief="size(0) is the length.",
     effect=(
-        "It was, when time came first. Now every token of a sentence gets the number of its row "
-        "in the batch."
+        "It was, when time came first. Now every token of a sentence gets the number of its row in "
+        "the batch."
     ),
     PositionalEncoding__forward=positions_by_row_of_batch,
 )
@@ -120,8 +120,8 @@ mistake(
     seen_by="loss",
     belief="PyTorch knows how to start an embedding.",
     effect=(
-        "Tied to the output it makes logits in the tens: the first loss is far above guessing, "
-        "and the position is lost beside the word."
+        "Tied to the output it makes logits in the tens: the first loss is far above guessing, and "
+        "the position is lost beside the word."
     ),
     initialise=embeddings_start_too_large,
 )
@@ -175,8 +175,8 @@ slip(
     "cosine_with_its_own_frequency",
     line="10000 ** (j / d_model)  # j for 2i",
     effect=(
-        "Sine and cosine of a pair then turn at different speeds, and are no longer the hand of one "
-        "clock."
+        "Sine and cosine of a pair then turn at different speeds, and are no longer the hand of "
+        "one clock."
     ),
     positional_encoding=waves(lambda j, d: j / d),
 )

@@ -155,8 +155,8 @@ mistake(
     seen_by="heart",
     belief="AdamW has 0.1.",
     effect=(
-        "In Adam the decay joins the gradient and is divided by its size: small gradients drown "
-        "in it. AdamW takes it apart."
+        "In Adam the decay joins the gradient and is divided by its size: small gradients drown in "
+        "it. AdamW takes it apart."
     ),
     Adam=functools.partial(right_adam, weight_decay=0.1),
 )

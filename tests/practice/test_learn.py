@@ -12,6 +12,7 @@ import torch
 import the_annotated_transformer as tat
 from practice import judge, learn, learner, worker
 from practice.gates import GATES, TUTOR, as_arrays
+from tests.helpers import SOAK
 from translator.captions import caption_pairs
 
 MINE = Path(__file__).with_name("mine")
@@ -95,7 +96,7 @@ WAYS["64 bits"] = changed("angle = torch.arange(length)", "angle = torch.arange(
 
 
 def test_sentences_together_are_sentences_one_by_one(tmp_path):
-    """Catches a batch with other gradients; and a file that vmap can't read learns the same."""
+    """Catches a batch with other gradients; and a file that `vmap` can't read learns the same."""
     losses = {}
     for name, source in WAYS.items():
         student = pupil(tmp_path / "mine.py", source)
@@ -104,6 +105,8 @@ def test_sentences_together_are_sentences_one_by_one(tmp_path):
     assert losses["vmap"][-1] < losses["vmap"][0] - 0.3
     for name in WAYS:
         assert losses[name] == pytest.approx(losses["vmap"], rel=1e-3), name
+    from_the_end = changed('w["table"].size(1))', 'w["table"].size(1)).flip(0)')
+    assert not pupil(tmp_path / "mine.py", from_the_end).together  # padding would move a position
 
 
 STUCK = {
@@ -139,15 +142,16 @@ def test_a_file_that_never_ends_is_ended(tmp_path, monkeypatch):
             student.update([tat.number_pair(345)])
 
 
-@pytest.mark.parametrize("unseen", [1.0, 0.0])
+@pytest.mark.parametrize("unseen", [True, False])
 def test_gate_20_says_what_came_of_it(unseen, monkeypatch):
     """With three updates, nothing is read: what that resembles is said, and a wrong gate."""
     monkeypatch.setattr(learn, "UPDATES", 3)
     monkeypatch.setattr(learn, "wrong_gate", lambda reader: "gate 7")
-    monkeypatch.setattr(learn, "read_number", lambda pupil, n: str(n) if unseen else "")
+    if unseen:
+        monkeypatch.setattr(learn, "write_number", lambda pupil, n: tat.number_pair(n).tgt[1:])
     said: list[str] = []
     passes = learn.learn_numbers(MINE / "in_torch.py", said.append, ["12", "x"] if unseen else [])
-    assert passes == bool(unseen) and "sentences together" in said[0]
+    assert passes == unseen and "sentences together" in said[0]
     if unseen:
         assert said[-1] == "zwölf → 12" and "180 of 180" in said[-2]
     else:
@@ -225,3 +229,22 @@ def test_a_report_for_gradescope():
     }  # fmt: skip
     assert len(judge.scored_gates(verdicts, 3)) == 1
     assert "{" not in TUTOR.format(name="mine.py")
+
+
+# what fails gate 20, and what is said of it: a gate, or what the examination has seen
+SLIPS = {
+    "no shift": ("return ids[:-1], ids[1:]", "return ids[:-1], ids[:-1]", "gate 15, shift"),
+    "the future seen": ("multi_head(z, z, tgt_mask,", "multi_head(z, z, None,", "sees the future"),
+    "uphill": ("return w - lrate", "return w + lrate", "gate 19, update of Adam"),
+    "no end": ("return ids[:-1], ids[1:]", "return ids[:-2], ids[1:-1]", "end by themselves"),
+}
+
+
+@pytest.mark.skipif(not SOAK, reason="minutes: ANNOTATED_SOAK=1")
+@pytest.mark.parametrize("name", ["right", *SLIPS])
+def test_what_is_right_learns_and_what_is_not_is_named(name, tmp_path):
+    old, new, message = SLIPS.get(name, ("", "", "20 ✓"))
+    (path := tmp_path / "mine.py").write_text(changed(old, new) if old else TORCH, "utf-8")
+    said: list[str] = []
+    assert learn.learn_numbers(path, said.append) == (name == "right")
+    assert message in "\n".join(said), said

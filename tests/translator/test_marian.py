@@ -529,7 +529,7 @@ def test_options_of_marian_that_are_not_known_are_named(option, said, npz, tmp_p
 
 
 def test_an_archive_that_is_too_large_is_not_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr("translator.marian.LARGEST", 1000)
+    monkeypatch.setattr("translator.marian.LARGEST_ARCHIVE_BYTES", 1000)
     with zipfile.ZipFile(tmp_path / "model.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("Wemb.npy", bytes(100_000))
     with pytest.raises(Refused, match="larger than"):

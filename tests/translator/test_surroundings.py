@@ -268,7 +268,7 @@ def test_the_judge_writes_over_nothing_and_returns_what_it_found(monkeypatch, ca
 
 
 def test_what_a_file_learns_is_asked_for_by_its_source(monkeypatch, capsys, tmp_path):
-    """--learn alone means numbers; a report in JSON has the points of Gradescope's results."""
+    """--learn alone means numbers; a report in JSON is as Gradescope reads it."""
     (mine := tmp_path / "mine.py").write_text("mine")
     report = tmp_path / "results.json"
     monkeypatch.setattr("practice.learn.learn_numbers", lambda path, say, typed: say("20") or True)

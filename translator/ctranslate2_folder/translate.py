@@ -60,7 +60,9 @@ class Model:
         )  # fmt: skip
         self.rules = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
         self.rules.encode_special_tokens = True  # the text "</s>" in a sentence is text
-        self.beam, self.alpha, self.lost = beam, alpha, 0
+        self.beam = beam
+        self.alpha = alpha
+        self.lost = 0  # lines that were left empty
 
     def tokens(self, text):
         """The tokens of a line; one such as >>fra<<, which names a language, stands in front."""
@@ -114,14 +116,14 @@ class Model:
         for i, row in enumerate(rows):
             if len(row) < LONG_LINE_TOKENS:
                 continue
-            count = len(row) + 1  # with </s>
-            note = f"line {first + i} has {count:,} tokens, far more than a sentence"
+            outcome = "it is translated greedily, and badly"
             try:
                 translations[i] = self.translated([row], 1)[0]
-                tell(f"{note}; it is translated greedily, and badly")
             except (MemoryError, RuntimeError, ValueError) as error:
                 self.lost += 1
-                tell(f"{note}; it is left empty ({error})")
+                outcome = f"it is left empty ({error})"
+            count = len(row) + 1  # with </s>
+            tell(f"line {first + i} has {count:,} tokens, far more than a sentence; " + outcome)
         return translations
 
 
@@ -133,25 +135,28 @@ def note(text):
 def main():
     """Answer all lines; what went wrong."""
     model = Model(Path(__file__).resolve().parent)
-    done, rest, data, error = 0, b"", b"more", None
+    answered = 0  # lines
+    line_start = b""  # of the line that has not arrived as a whole
+    data = b"more"
+    error = None
     while data and not error:
         # pyrefly: ignore[missing-attribute] standard input is buffered
         data = sys.stdin.buffer.read1(1 << 13)
-        *arrived, rest = (rest + data).split(b"\n")  # only a line feed ends a line
-        if rest and not data:
-            arrived.append(rest)
+        *arrived, line_start = (line_start + data).split(b"\n")  # only a line feed ends a line
+        if line_start and not data:
+            arrived.append(line_start)
         lines = []
         for line in arrived:
             try:
                 lines.append(decoded(line))
             except ValueError as fault:
-                error = f"error: line {done + len(lines) + 1}: {fault}"
+                error = f"error: line {answered + len(lines) + 1}: {fault}"
                 break
         if lines:
-            print(*model.translate(lines, note, done + 1), sep="\n", flush=True)
-            done += len(lines)
+            print(*model.translate(lines, note, answered + 1), sep="\n", flush=True)
+            answered += len(lines)
     if model.lost and not error:
-        error = f"error: {model.lost} of {done} lines are too long, and left empty"
+        error = f"error: {model.lost} of {answered} lines are too long, and left empty"
     return error
 
 

@@ -24,8 +24,10 @@ export const told = (text, values) =>
     .map((piece, i) => (i % 2 ? values[piece] : piece));
 
 /** Paper can't be clicked: what is folded within `root` is open on it, except where `stays` is true
- * of a fold. Afterwards it is folded again. */
+ * of a fold. Afterwards it is folded again.
+ *  @param {ParentNode} root @param {(fold: HTMLDetailsElement) => boolean} stays */
 export const openOnPaper = (root, stays = () => false) => {
+  /** @type {HTMLDetailsElement[]} */
   let folds = [];
   addEventListener("beforeprint", () => {
     folds = [...root.querySelectorAll("details:not([open])")].filter((fold) => !stays(fold));

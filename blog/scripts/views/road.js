@@ -2,140 +2,159 @@
 // next stop with what is left, and marks in the contents. Which headings are on it, and how long
 // each takes, page.py has found out.
 
+import { all, byId, el } from "../page/dom.js";
 import { say } from "../page/language.js";
+import { recall, remember } from "../page/memory.js";
 import { endOf } from "../page/sentence.js";
 
+/** @typedef {HTMLElement[]} Stop its headings */
+
+const LONG_MINUTES = 2.5; // of a stop; then another one begins
+const FEWEST_STOPS = 3;
+
+/** From a heading to something to do that is elsewhere: its frame's id, and what is said of it.
+ *  @type {Record<string, { frame: string, textContent: string }>} */
+const ASIDES = {
+  "while-it-learns": {
+    frame: "trainer",
+    textContent: say("Or first watch one learn: a small model, from nothing, in this tab ▸"),
+  },
+  "what-to-do-now": {
+    frame: "write-attention",
+    textContent: say("The next rung: write attention, in this page ▸"),
+  },
+};
+
 export function startRoad() {
-  const minutes = (heading) =>
-    Number(document.querySelector(`#toc a[href="#${heading.id}"]`)?.dataset.minutes ?? 0);
-  const SIDE = {
-    // from a stop to something to do that is elsewhere: its frame's name, and what is said of it
-    "while-it-learns": [
-      "trainer",
-      say("Or first watch one learn: a small model, from nothing, in this tab ▸"),
-    ],
-    "what-to-do-now": ["write-attention", say("The next rung: write attention, in this page ▸")],
-  };
-  const headings = [...document.querySelectorAll("main :is(h1, h2, h3)")],
-    stops = []; // a stop: its headings
-  let time = Infinity; // of the stop; a heading with nothing below it takes none
+  const stops = stopsOf(all("main :is(h1, h2, h3)"));
+  if (stops.length >= FEWEST_STOPS) new Road(stops).show();
+}
+
+/** @param {HTMLElement} heading */
+const linkTo = (heading) => all(`#toc a[href="#${heading.id}"]`)[0];
+
+/** A heading with nothing below it takes no time. @param {HTMLElement} heading */
+const minutesOf = (heading) => Number(linkTo(heading)?.dataset.minutes ?? 0);
+
+/** @param {HTMLElement[]} headings */
+function stopsOf(headings) {
+  /** @type {Stop[]} */
+  const stops = [];
+  let minutes = Infinity;
   for (const [i, heading] of headings.entries()) {
     if (!("road" in heading.dataset)) continue;
-    if (time > 2.5) {
-      // long enough
+    if (minutes > LONG_MINUTES) {
       stops.push([]);
-      time = 0;
+      minutes = 0;
     }
-    stops.at(-1).push(heading);
-    time += minutes(heading);
-    // the road leaps
-    if (heading.id in SIDE || !("road" in (headings[i + 1]?.dataset ?? {}))) time = Infinity;
+    stops[stops.length - 1].push(heading);
+    minutes += minutesOf(heading);
+    const leaps = !("road" in (headings[i + 1]?.dataset ?? {}));
+    if (leaps || heading.id in ASIDES) minutes = Infinity;
   }
-  if (stops.length < 3) return;
-  const el = (tag, properties = {}, ...children) => {
-    const node = Object.assign(document.createElement(tag), properties);
-    node.append(...children);
-    return node;
-  };
-  const timeFrom = (stop) =>
-    say("{n} min", {
-      n: Math.max(
-        1,
-        Math.round(
-          stops
-            .slice(stop)
-            .flat()
-            .reduce((sum, heading) => sum + minutes(heading), 0),
-        ),
-      ),
-    });
-  const title = (heading) => {
-    const copy = heading.cloneNode(true);
-    copy.querySelectorAll(".anchor, annotation, .katex-html").forEach((part) => part.remove());
-    return copy.textContent.trim();
-  };
-  const label = ([heading]) =>
-    heading.id.startsWith("part-0") ? say("how this text is laid out") : title(heading);
+  return stops;
+}
 
-  let done = [],
-    // the line from which nothing leads on: whose next stop is the last one has only to come to it
-    last;
-  const end = new IntersectionObserver(([seen]) => seen.isIntersecting && finish(stops.at(-1)));
-  try {
-    done = JSON.parse(localStorage.road ?? "[]");
-  } catch {
-    /* nothing is known */
-  }
-  const begin = el("a", { id: "road" });
-  function show() {
-    stops.flat().forEach(({ id }) => {
-      const link = document.querySelector(`#toc a[href="#${id}"]`),
-        read = done.includes(id);
-      link.classList.add("on-road");
-      link.classList.toggle("read", read);
-      link.setAttribute("aria-description", read ? say("on the road, read") : say("on the road"));
+class Road {
+  /** @param {Stop[]} stops */
+  constructor(stops) {
+    this.stops = stops;
+    /** Ids of headings that were read. @type {string[]} */
+    this.read = recall("road", []);
+    this.begin = el("a", { id: "road" });
+    document.querySelector(".explorer")?.before(this.begin);
+    // from the trainer or the editor
+    this.home = el("a", { id: "road-home", hidden: true, textContent: say("↩ back to the road") });
+    this.home.addEventListener("click", () => {
+      this.home.hidden = true;
     });
-    const next = Math.max(0, stops.findLastIndex((stop) => done.includes(stop.at(-1).id)) + 1),
-      over = next === stops.length;
+    byId("left").before(this.home); // in the bar, where it covers nothing
+    const lines = stops.map((stop, i) => this.addLine(stop, i));
+    // nothing leads on from the last line: whose next stop is the last one has only to come to it
+    this.end = lines[lines.length - 1];
+    this.observer = new IntersectionObserver(([{ isIntersecting }]) => {
+      if (isIntersecting) this.finish(stops[stops.length - 1]);
+    });
+  }
+
+  show() {
+    const { stops, read, begin } = this;
+    for (const heading of stops.flat()) mark(linkTo(heading), read.includes(heading.id));
+    const next = stops.findLastIndex((stop) => read.includes(stop[stop.length - 1].id)) + 1;
+    const over = next === stops.length;
     begin.textContent =
       next === 0 || over
-        ? say("Take the road: {n} stops, {time} ▸", { n: stops.length, time: timeFrom(0) })
+        ? say("Take the road: {n} stops, {time} ▸", { n: stops.length, time: this.timeFrom(0) })
         : say("Go on with the road: {title}, {time} left ▸", {
-            title: label(stops[next]),
-            time: timeFrom(next),
+            title: labelOf(stops[next]),
+            time: this.timeFrom(next),
           });
     begin.href = `#${stops[over ? 0 : next][0].id}`;
-    if (next === stops.length - 1) end.observe(last);
+    if (next === stops.length - 1) this.observer.observe(this.end);
   }
-  const finish = (stop) => {
-    done = [...new Set([...done, ...stop.map(({ id }) => id)])];
-    try {
-      localStorage.road = JSON.stringify(done);
-    } catch {
-      /* not kept */
-    }
-    show();
-  };
-  document.querySelector(".explorer")?.before(begin);
 
-  // from the trainer or the editor
-  const home = el("a", { id: "road-home", hidden: true, textContent: say("↩ back to the road") });
-  home.addEventListener("click", () => {
-    home.hidden = true;
-  });
-  document.getElementById("left").before(home); // in the bar, where it covers nothing
-  stops.forEach((stop, i) => {
-    const end = endOf(stop.at(-1).closest("section"));
-    const next = stops[i + 1],
-      line = el("p", { className: "road-next" }),
-      [frame, text] = SIDE[stop.at(-1).id] ?? [];
-    if (next)
-      line.append(
-        el("a", {
-          href: `#${next[0].id}`,
-          textContent: say("Next on the road: {title} ▸", { title: label(next) }),
-        }),
-        el("small", { textContent: say("{time} left", { time: timeFrom(i + 1) }) }),
-      );
-    else line.append(el("strong", { textContent: say("The road ends here.") }));
-    if (next)
-      line.firstChild.addEventListener("click", () => {
-        finish(stop);
-        home.hidden = true;
+  /** @param {Stop} stop */
+  finish(stop) {
+    this.read = [...new Set([...this.read, ...stop.map(({ id }) => id)])];
+    remember("road", this.read);
+    this.show();
+  }
+
+  /** @param {number} place of a stop */
+  timeFrom(place) {
+    const headings = this.stops.slice(place).flat();
+    const minutes = headings.reduce((sum, heading) => sum + minutesOf(heading), 0);
+    return say("{n} min", { n: Math.max(1, Math.round(minutes)) });
+  }
+
+  /** The line at the end of a stop. @param {Stop} stop @param {number} place */
+  addLine(stop, place) {
+    const line = el("p", { className: "road-next" });
+    const next = this.stops[place + 1];
+    const heading = stop[stop.length - 1];
+    if (next) {
+      const textContent = say("Next on the road: {title} ▸", { title: labelOf(next) });
+      const link = el("a", { href: `#${next[0].id}`, textContent });
+      link.addEventListener("click", () => {
+        this.finish(stop);
+        this.home.hidden = true;
       });
+      const time = say("{time} left", { time: this.timeFrom(place + 1) });
+      line.append(link, el("small", { textContent: time }));
+    } else line.append(el("strong", { textContent: say("The road ends here.") }));
+    const aside = this.asideOf(heading, stop, next ?? stop);
+    if (aside) line.append(aside);
+    endOf(heading.closest("section")).after(line);
+    return line;
+  }
+
+  /** @param {HTMLElement} heading @param {Stop} stop @param {Stop} next where to come back to */
+  asideOf(heading, stop, next) {
+    const { frame, textContent } = ASIDES[heading.id] ?? {};
     const place = document.getElementById(frame);
-    if (place) {
-      const aside = el("a", { className: "aside", href: `#${frame}`, textContent: text });
-      aside.addEventListener("click", () => {
-        if (place.matches("details")) place.open = true;
-        finish(stop);
-        home.href = `#${(next ?? stop)[0].id}`;
-        home.hidden = false;
-      });
-      line.append(aside);
-    }
-    end.after(line);
-    last = line;
-  });
-  show();
+    if (!place) return null;
+    const aside = el("a", { className: "aside", href: `#${frame}`, textContent });
+    aside.addEventListener("click", () => {
+      if (place instanceof HTMLDetailsElement) place.open = true;
+      this.finish(stop);
+      this.home.href = `#${next[0].id}`;
+      this.home.hidden = false;
+    });
+    return aside;
+  }
+}
+
+/** @param {HTMLElement} link @param {boolean} read */
+function mark(link, read) {
+  link.classList.add("on-road");
+  link.classList.toggle("read", read);
+  link.setAttribute("aria-description", read ? say("on the road, read") : say("on the road"));
+}
+
+/** @param {Stop} stop */
+function labelOf([heading]) {
+  if (heading.id.startsWith("part-0")) return say("how this text is laid out");
+  const copy = /** @type {HTMLElement} */ (heading.cloneNode(true));
+  for (const part of all(".anchor, annotation, .katex-html", copy)) part.remove();
+  return (copy.textContent ?? "").trim();
 }

@@ -7,7 +7,7 @@ import * as Guesses from "../page/guesses.js";
 import { say } from "../page/language.js";
 import * as Panels from "./panels.js";
 import { bars, code, el, numbers, row, size } from "./panels.js";
-import { overThePage } from "./search.js";
+import { overThePage } from "../page/dialog.js";
 
 export function startWalk() {
   const place = document.querySelector(".explorer"),

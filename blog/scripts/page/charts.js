@@ -1,0 +1,180 @@
+// Charts are drawn when they come near the screen, in the theme's colours, one after the other so
+// that the page stays quick, and dropped when they are far away: each has thousands of elements.
+
+import { all, byId, el } from "./dom.js";
+import { isDark } from "./theme.js";
+
+/** @typedef {Record<string, any>} Spec of Vega-Lite, which has no types here */
+
+const NEAR = "600px";
+
+/** Figures that are near. @type {Set<HTMLElement>} */
+const near = new Set();
+/** What draws each figure that is drawn. @type {Map<HTMLElement, { finalize(): void }>} */
+const drawn = new Map();
+/** Figures to be drawn, one after the other. @type {Set<HTMLElement>} */
+const queue = new Set();
+
+export function startCharts() {
+  const observer = new IntersectionObserver(
+    (entries) => {
+      for (const { isIntersecting, target } of entries) {
+        const figure = /** @type {HTMLElement} */ (target);
+        if (isIntersecting) approach(figure);
+        else leave(figure);
+      }
+    },
+    { rootMargin: NEAR },
+  );
+  for (const figure of all(".chart")) observer.observe(figure);
+}
+
+/** Charts that are near, in the colours of another theme. */
+export function redrawCharts() {
+  for (const figure of near) enqueue(figure);
+}
+
+/** @param {HTMLElement} figure */
+function approach(figure) {
+  near.add(figure);
+  if (!drawn.has(figure)) enqueue(figure);
+}
+
+/** @param {HTMLElement} figure */
+function leave(figure) {
+  near.delete(figure);
+  queue.delete(figure);
+  const live = placeIn(figure);
+  if (!drawn.has(figure)) return;
+  live.style.height = `${live.offsetHeight}px`; // nothing below it may move
+  drawn.get(figure)?.finalize();
+  drawn.delete(figure);
+  live.replaceChildren();
+}
+
+/** @param {HTMLElement} figure */
+const placeIn = (figure) => all(".live", figure)[0];
+
+/** @param {HTMLElement} figure */
+async function enqueue(figure) {
+  queue.add(figure);
+  if (queue.size > 1) return;
+  for (const next of queue) {
+    await new Promise((resolve) => (window.requestIdleCallback ?? setTimeout)(resolve));
+    if (near.has(next)) await draw(next);
+    queue.delete(next);
+  }
+}
+
+/** @param {HTMLElement} figure */
+async function draw(figure) {
+  await loadVega();
+  const place = placeIn(figure);
+  const { spec, config } = await fitted(figure);
+  const theme = isDark() ? "dark" : "light";
+  try {
+    drawn.get(figure)?.finalize();
+    const options = {
+      mode: "vega-lite",
+      renderer: "svg",
+      actions: false,
+      config,
+      tooltip: { theme },
+    };
+    drawn.set(figure, await vegaEmbed(place, spec, options));
+    place.style.height = "";
+    figure.classList.add("drawn");
+  } catch (error) {
+    figure.classList.add("failed"); // the picture takes its place
+    console.error(error);
+  }
+}
+
+/** @type {Promise<void> | undefined} read when the first chart is drawn */
+let vega;
+const loadVega = () =>
+  (vega ??= unpack(byId("vega")).then((textContent) => {
+    document.head.append(el("script", { textContent }));
+  }));
+
+/** What page.py compressed: gzip in base64. @param {Element} element */
+async function unpack(element) {
+  const letters = atob(element.textContent ?? "");
+  const bytes = Uint8Array.from(letters, (letter) => letter.charCodeAt(0));
+  const stream = new Response(bytes).body?.pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+}
+
+/** A figure's chart in the theme's colours, as wide as there is room.
+ *  @param {HTMLElement} figure */
+async function fitted(figure) {
+  let text = await unpack(all("script", figure)[0]);
+  const { signed, ...range } = darkShades();
+  if (isDark())
+    text = text.replace(
+      /"scheme":\s*"blueorange"/g,
+      `"range": ${JSON.stringify(signed)}, "interpolate": "rgb"`,
+    );
+  /** @type {Spec} */
+  const spec = JSON.parse(text);
+  if (isDark()) spec.config = { ...spec.config, range: { ...spec.config?.range, ...range } };
+  const config = colours();
+  const room = figure.clientWidth;
+  const wanted = Number(all(".still", figure)[0].getAttribute("width"));
+  if (wanted > room) {
+    narrow(figure, spec, wanted, room);
+    config.legend = { ...config.legend, orient: "bottom", columns: 1, labelLimit: room - 40 };
+    config.title = { ...config.title, limit: room, anchor: "start" };
+  }
+  return { spec, config };
+}
+
+/** A chart of one panel shrinks, unless it is very wide; panels side by side go below each other.
+ *  @param {HTMLElement} figure @param {Spec} spec @param {number} wanted @param {number} room */
+function narrow(figure, spec, wanted, room) {
+  const several = ["hconcat", "vconcat", "concat", "facet", "repeat", "spec"];
+  const single = !several.some((key) => key in spec);
+  if (single && wanted < 720)
+    Object.assign(spec, { width: room, autosize: { type: "fit-x", contains: "padding" } });
+  else if (!single && wanted > 1.4 * room) stack(spec);
+  // a little too wide: smaller is better than a column of charts
+  else if (!single) figure.classList.add("scaled");
+}
+
+/** @param {Spec} spec */
+function stack(spec) {
+  if (spec.hconcat) [spec.vconcat, spec.hconcat] = [spec.hconcat, undefined];
+  for (const panel of spec.vconcat ?? []) stack(panel);
+}
+
+const probe = el("i", { hidden: true });
+/** A colour of the page's style. @param {string} name */
+function colour(name) {
+  if (!probe.isConnected) document.body.append(probe);
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
+}
+
+/** Where there is nothing, a map has the colour of the page. */
+function darkShades() {
+  const page = colour("--page");
+  return { heatmap: [page, "#2f6fb0", "#d6ebff"], signed: ["#6cb2ff", page, "#ffa657"] };
+}
+
+/** @returns {Spec} Vega-Lite's configuration */
+function colours() {
+  const [ink, muted, rule] = ["--ink", "--muted", "--rule"].map(colour);
+  const words = { labelColor: muted, titleColor: ink };
+  const lines = { domainColor: rule, tickColor: rule, gridColor: rule };
+  return {
+    background: "transparent",
+    font: getComputedStyle(document.body).fontFamily,
+    view: { stroke: rule },
+    axis: { ...words, ...lines, gridOpacity: 0.6, labelSeparation: 5 },
+    legend: words,
+    header: words,
+    title: { color: ink, subtitleColor: muted },
+    text: { color: ink },
+    rule: { color: muted }, // marks that are black otherwise
+  };
+}

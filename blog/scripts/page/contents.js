@@ -1,0 +1,126 @@
+// The table of contents opens and marks the section that is being read; the bar says what is left.
+
+import { all, byId, targetOf } from "./dom.js";
+import { say } from "./language.js";
+import { recall, remember } from "./memory.js";
+
+/** @typedef {{ link: HTMLAnchorElement, section: HTMLElement | null, minutes: number, onRoad: boolean }} Entry */
+
+const FEW_ENTRIES = 8; // a page with fewer doesn't say what is left
+
+export function startContents() {
+  const contents = new Contents();
+  startButton(contents.list);
+  contents.follow();
+  let waiting = false;
+  addEventListener(
+    "scroll",
+    () => {
+      if (waiting) return;
+      waiting = true;
+      requestAnimationFrame(() => {
+        waiting = false;
+        contents.follow();
+      });
+    },
+    { passive: true },
+  );
+  // the same place in another language
+  for (const link of /** @type {HTMLAnchorElement[]} */ (all("a.language")))
+    link.addEventListener("click", () => {
+      if (contents.current) link.hash = contents.current.hash;
+    });
+}
+
+/** The button that opens the list where it has no room. @param {HTMLElement} list */
+function startButton(list) {
+  const button = byId("contents");
+  /** @param {boolean} open */
+  const show = (open) => {
+    list.classList.toggle("open", open);
+    button.setAttribute("aria-expanded", String(open));
+  };
+  button.addEventListener("click", () => show(!list.classList.contains("open")));
+  document.addEventListener("click", (event) => {
+    const target = targetOf(event);
+    if (target.closest("#toc a") || !target.closest("#toc, #contents")) show(false);
+  });
+  addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !list.classList.contains("open")) return;
+    show(false);
+    button.focus();
+  });
+}
+
+class Contents {
+  constructor() {
+    this.list = byId("toc");
+    this.left = byId("left");
+    this.header = all("header")[0];
+    this.entries = all("a", this.list).map(entryOf);
+    this.hasRoad = this.entries.some(({ onRoad }) => onRoad);
+    /** What is left is counted of the road, or of everything. */
+    this.everything = !this.hasRoad || recall("everything", false);
+    /** @type {HTMLAnchorElement | undefined} */
+    this.current = undefined;
+    this.left.title = say("Count the road, or everything");
+    this.left.addEventListener("click", () => {
+      this.everything = !this.everything || !this.hasRoad;
+      remember("everything", this.everything);
+      this.showLeft(this.entries.findIndex(({ link }) => link === this.current));
+    });
+  }
+
+  /** Mark the section that is being read: its heading is above a quarter of the window. */
+  follow() {
+    const line = innerHeight / 4;
+    const place = this.entries.findLastIndex(
+      ({ section }) => section && section.getBoundingClientRect().top < line,
+    );
+    const height = Math.max(1, document.documentElement.scrollHeight - innerHeight);
+    // on the root, the property would have the whole page styled anew
+    this.header.style.setProperty("--read", (scrollY / height).toFixed(4));
+    const link = this.entries[place]?.link;
+    if (link === this.current) return;
+    this.showLeft(place);
+    this.current?.removeAttribute("aria-current");
+    this.current = link;
+    for (const item of all("li.open", this.list)) item.classList.remove("open");
+    if (link) this.mark(link);
+  }
+
+  /** @param {HTMLAnchorElement} link */
+  mark(link) {
+    link.setAttribute("aria-current", "true");
+    link.closest("#toc > ol > li")?.classList.add("open");
+    const [box, frame] = [link.getBoundingClientRect(), this.list.getBoundingClientRect()];
+    if (box.top < frame.top || box.bottom > frame.bottom)
+      this.list.scrollTop += box.top - frame.top - frame.height / 3;
+  }
+
+  /** The minutes from an entry on. @param {number} place */
+  showLeft(place) {
+    const { left, everything } = this;
+    const coming = this.entries.filter(({ onRoad }, i) => i >= place && (everything || onRoad));
+    const total = coming.reduce((sum, { minutes }) => sum + minutes, 0);
+    const time =
+      total < 100
+        ? say("{n} min", { n: Math.round(total) })
+        : say("{n} h", { n: (total / 60).toFixed(1) });
+    const words =
+      total < 0.5
+        ? say(everything ? "nothing left to read" : "the road ends here")
+        : say(everything ? "{time} left" : "{time} left on the road", { time });
+    left.hidden = place < 0 || this.entries.length < FEW_ENTRIES;
+    left.dataset.short = total < 0.5 ? "" : time; // for a phone
+    left.textContent = `⇄ ${words}`;
+  }
+}
+
+/** @param {HTMLElement} element @returns {Entry} */
+function entryOf(element) {
+  const link = /** @type {HTMLAnchorElement} */ (element);
+  const section = document.getElementById(decodeURIComponent(link.hash.slice(1)));
+  const onRoad = "road" in (section?.dataset ?? {});
+  return { link, section, minutes: Number(link.dataset.minutes), onRoad };
+}

@@ -1,0 +1,114 @@
+// Predict, then look: one of the choices before a folded answer, which begins with the number of the
+// right one. What answers it waits until one has chosen: the cells that follow, what is said of
+// them, and what else is then only shown.
+
+import { all, el } from "./dom.js";
+import * as Guesses from "./guesses.js";
+import { say } from "./language.js";
+import { recall, remember } from "./memory.js";
+
+/** @typedef {HTMLElement | null} Next */
+
+export function startPredictions() {
+  for (const answer of /** @type {HTMLDetailsElement[]} */ (all("details.answer"))) {
+    const list = answer.previousElementSibling;
+    const right = parseInt(all("strong", answer)[0]?.textContent ?? "", 10);
+    if (!(list instanceof HTMLOListElement) || !right) continue;
+    new Prediction(answer, list, right - 1);
+    const shown = whatAnswers(answer);
+    if (shown.length) foldUntil(answer, shown);
+  }
+}
+
+/** The choice at each question, so that one who comes back sees what he has been through.
+ *  @type {Record<string, number>} */
+const guessed = recall("guessed", {});
+
+class Prediction {
+  /** @param {HTMLDetailsElement} answer
+   *  @param {HTMLOListElement} list of the choices
+   *  @param {number} right from 0 */
+  constructor(answer, list, right) {
+    this.answer = answer;
+    this.right = right;
+    this.question = list.previousElementSibling?.textContent ?? "";
+    this.count = el("small");
+    const items = /** @type {HTMLElement[]} */ ([...list.children]);
+    this.buttons = items.map((item, i) => this.choice(item, i));
+    list.classList.add("choices");
+    answer.before(this.count);
+    if (this.question in guessed) this.settle(guessed[this.question]);
+  }
+
+  /** @param {HTMLElement} item @param {number} i */
+  choice(item, i) {
+    const choice = item.textContent?.trim() ?? "";
+    const ariaLabel = say("I say: {choice}", { choice });
+    const button = el("button", { type: "button", textContent: "○", ariaLabel });
+    button.addEventListener("click", () => this.guess(i));
+    item.prepend(button, " ");
+    item.addEventListener("click", ({ target }) => {
+      if (target instanceof Element && !target.closest("a, button")) button.click();
+    });
+    return button;
+  }
+
+  /** @param {number} i */
+  guess(i) {
+    Guesses.add(i === this.right);
+    guessed[this.question] = i;
+    remember("guessed", guessed);
+    const focused = document.activeElement === this.buttons[i]; // a button that is disabled loses it
+    this.settle(i);
+    if (focused) all("summary", this.answer)[0].focus({ preventScroll: true });
+  }
+
+  /** @param {number} choice */
+  settle(choice) {
+    this.answer.open = true;
+    this.count.textContent = Guesses.text();
+    for (const [i, button] of this.buttons.entries()) {
+      button.disabled = true;
+      if (i === this.right) button.textContent = "✓";
+      else button.textContent = i === choice ? "✗" : "○";
+    }
+  }
+}
+
+/** The cells that answer a question at the end of its section, and what is said of them.
+ *  @param {HTMLElement} answer */
+function whatAnswers(answer) {
+  const section = /** @type {HTMLElement} */ (answer.closest("section"));
+  const last =
+    answer.parentElement === section || answer.parentElement === section.lastElementChild;
+  if (answer.nextElementSibling || !last) return [];
+  /** @type {HTMLElement[]} */
+  const shown = [];
+  let next = /** @type {Next} */ (section.nextElementSibling);
+  /** @param {(element: HTMLElement) => boolean} fits */
+  const take = (fits) => {
+    for (; next && fits(next); next = /** @type {Next} */ (next.nextElementSibling))
+      shown.push(next);
+  };
+  take((element) => !element.matches("section"));
+  if (!shown.some((cell) => cell.matches(".jp-CodeCell"))) return [];
+  if (next && !next.querySelector("h1, h2, h3, .choices, .answer")) {
+    const words = next;
+    take((element) => element === words);
+    // not a cell whose code is the next step
+    take((element) => element.matches(".celltag_hide-input, div:not(.jp-Cell)"));
+  }
+  return shown;
+}
+
+/** @param {HTMLDetailsElement} answer @param {HTMLElement[]} shown */
+function foldUntil(answer, shown) {
+  const textContent = say("What comes out opens here as soon as you've chosen");
+  const open = matchMedia("print").matches;
+  const fold = el("details", { className: "awaiting", open }, el("summary", { textContent }));
+  answer.closest("section")?.after(fold);
+  fold.append(...shown);
+  answer.addEventListener("toggle", () => {
+    fold.open ||= answer.open;
+  });
+}

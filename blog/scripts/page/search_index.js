@@ -1,0 +1,60 @@
+// The text of the page, section by section, read in short pieces so that the page stays quick.
+
+import { all, byId } from "./dom.js";
+
+/** @typedef {import("./search_text.js").Section} Section */
+
+export const HEADINGS = "h1, h2, h3, h4";
+const PIECE_MILLISECONDS = 12;
+
+/** @type {Promise<Section[]> | undefined} */
+let sections;
+/** All sections, read once. */
+export const sectionsOfPage = () => (sections ??= readSections());
+
+async function readSections() {
+  /** @type {Section[]} */
+  const read = [];
+  let began = performance.now();
+  for (const element of all(`:is(${HEADINGS}), p, li, td, pre`, byId("content"))) {
+    if (performance.now() - began > PIECE_MILLISECONDS) {
+      await new Promise((resolve) => setTimeout(resolve));
+      began = performance.now();
+    }
+    if (element.matches(HEADINGS))
+      read.push({ id: element.id, title: wordsOf(element), text: "", code: "" });
+    else if (read.length && !element.parentElement?.closest("li, td, pre")) {
+      const section = read[read.length - 1];
+      section[element.closest("details.code") ? "code" : "text"] += ` ${wordsOf(element)}`;
+    }
+  }
+  return read;
+}
+
+/** What a reader sees of an element: a formula once, no anchors, no code of figures.
+ *  @param {HTMLElement} element */
+export function wordsOf(element) {
+  const copy = /** @type {HTMLElement} */ (element.cloneNode(true));
+  const unseen = ".anchor, .spoken, .katex-html, annotation, script, style, svg, .copy";
+  for (const part of all(unseen, copy)) part.remove();
+  for (const formula of all("msub, msup, msubsup, munder, munderover, mfrac, msqrt", copy))
+    sayInALine(formula);
+  return (copy.textContent ?? "").replace(/\s+/g, " ").trim();
+}
+
+/** What is drawn below or above, with signs between. @param {HTMLElement} formula MathML */
+function sayInALine(formula) {
+  const [first, second, third] = formula.children;
+  if (formula.localName === "msqrt") formula.prepend("√");
+  else if (formula.localName === "mfrac") {
+    for (const side of [first, second])
+      if (all("mo", side).some((sign) => /[-+−]/.test(sign.textContent ?? ""))) {
+        side.prepend("(");
+        side.append(")");
+      }
+    second.before("/");
+  } else {
+    second.before(formula.localName === "msup" ? "^" : "_");
+    third?.before("^");
+  }
+}

@@ -1,0 +1,93 @@
+// MicroPython, as the editors use it: texts become modules, and their functions are called.
+
+import { LIBRARY } from "./library.js";
+import { spelled } from "./spelling.js";
+
+const HEAP_BYTES = 64 * 2 ** 20;
+
+/** Numbers, and rows of them. @typedef {number | boolean | Value[]} Value */
+/** Scores of all tokens after some ids. @typedef {(ids: number[]) => number[]} Scores */
+
+/** What the page has a sentence for (views/editor_words.js).
+ *  @param {string} name @param {string | number} detail */
+export const refusal = (name, detail = "") => new Error(`told: ${name} ${detail}`);
+
+export class Interpreter {
+  /** @param {any} machine MicroPython has no types */
+  constructor(machine) {
+    this.machine = machine;
+  }
+
+  /** @param {(options: object) => Promise<any>} loadMicroPython
+   *  @param {Uint8Array} wasmBinary
+   *  @param {(line: string) => void} stdout is told what is printed */
+  static async load(loadMicroPython, wasmBinary, stdout) {
+    const machine = await loadMicroPython({ wasmBinary, heapsize: HEAP_BYTES, stdout });
+    machine.FS.mkdirTree("/lib");
+    for (const [file, text] of Object.entries(LIBRARY))
+      machine.FS.writeFile(`/lib/${file}.py`, text);
+    machine.runPython("import json, set_up\n_result = None");
+    return new Interpreter(machine);
+  }
+
+  /** Runs Python with these globals; gives what it calls `_result`.
+   *  @param {string} code @param {Record<string, unknown>} globals */
+  run(code, globals = {}) {
+    for (const [name, value] of Object.entries(globals)) this.machine.globals.set(name, value);
+    this.machine.runPython(code);
+    return this.machine.globals.get("_result");
+  }
+
+  /** Makes a module of a text; nothing of an earlier one is left.
+   *  @param {string} module @param {string} text */
+  load(module, text) {
+    /** @param {string} _code */
+    const compile = (_code) => this.run("_program = compile(_code, 'mine.py', 'exec')", { _code });
+    try {
+      compile(spelled(text, false));
+    } catch {
+      compile(spelled(text, true));
+    }
+    this.run(`${module} = {"__name__": "mine"}\nexec(_program, ${module})`);
+  }
+
+  /** @param {string} module @param {string} name */
+  hasFunction(module, name) {
+    return this.run(`_result = callable(${module}.get("${name}"))`);
+  }
+
+  /** What a function of a module gives; numbers that aren't finite become NaN.
+   *  @param {string} module
+   *  @param {string} name
+   *  @param {any[]} given
+   *  @param {Scores} [scores] what it may ask, its first argument
+   *  @returns {Value} */
+  call(module, name, given, scores) {
+    const asking = scores ? "lambda ids: json.loads(_scores(json.dumps(ids))), " : "";
+    const text = this.run(
+      `_given = json.loads(_json)\n_result = json.dumps(${module}["${name}"](${asking}*_given))`,
+      {
+        _json: JSON.stringify(given),
+        _scores: (/** @type {string} */ ids) => JSON.stringify(scores?.(JSON.parse(ids))),
+      },
+    );
+    if (text === "null") throw refusal("nothing");
+    try {
+      return JSON.parse(text.replace(/-?\binf\b|\bnan\b/g, "null"), asNumber);
+    } catch {
+      throw refusal("things");
+    }
+  }
+
+  /** Whether the last call changed what it was given. */
+  changedArguments() {
+    return this.run("_result = _given != json.loads(_json)");
+  }
+}
+
+/** @param {string} _key @param {unknown} value */
+function asNumber(_key, value) {
+  if (value === null) return NaN;
+  if (typeof value === "number" || typeof value === "boolean" || Array.isArray(value)) return value;
+  throw new TypeError("neither a list nor a number");
+}

@@ -1,0 +1,108 @@
+// Whether the reader's function is right, or which mistake it has, or where it differs.
+
+import { GATES } from "./gates.js";
+import { refusal } from "./interpreter.js";
+
+/** @typedef {import("./interpreter.js").Value} Value */
+/** @typedef {import("./interpreter.js").Interpreter} Interpreter */
+/** The reader's module is `_mine`; `forms` are WRITTEN's.
+ *  @typedef {object} World
+ *  @property {Interpreter} interpreter
+ *  @property {import("./gates.js").Translator} translator
+ *  @property {Record<string, [string, string][]>} forms
+ *  @property {() => void} progress */
+/** @typedef {Record<string, any>} Judgement what the page says it of (views/editor_words.js) */
+
+const FEW_TOKENS = 12; // of the sentence tell a mistake as well as all, and sooner
+const TOLERANCE = 2e-4; // beside the largest right number
+
+/** @param {World} world
+ *  @param {string} name of the function
+ *  @param {number[]} src ids of the sentence
+ *  @returns {Judgement} */
+export function judge(world, name, src) {
+  const { interpreter, translator } = world;
+  const gate = GATES[name];
+  const scores = gate.scores?.(translator, src, world.progress);
+  const cases = gate.cases(translator, src);
+  const answers = cases.map((given) => {
+    const answer = interpreter.call("_mine", name, given, scores);
+    if (interpreter.changedArguments()) throw refusal("changed");
+    return answer;
+  });
+  const right = cases.map((given) => gate.right(given, translator, src));
+  const bad = cases.findIndex((_, i) => !same(name, answers[i], right[i]));
+  if (bad < 0) return { right: true };
+  const mistake = mistakeOf(world, name, src);
+  if (mistake) return { mistake };
+  if (name === "rate")
+    return { asked: cases[bad].join(", "), mine: answers[bad], expected: right[bad] };
+  const masked = name === "attention" && bad > 0;
+  return { masked, ...difference(name, answers[bad], right[bad]) };
+}
+
+/** The first mistake with which a right function gives what the reader's gives, if there is one.
+ *  @param {World} world @param {string} name @param {number[]} src */
+function mistakeOf({ interpreter, translator, forms }, name, src) {
+  const { cases, few, fewScores } = GATES[name];
+  const asked = few ?? cases(translator, src.slice(0, FEW_TOKENS));
+  const answers = asked.map((given) => interpreter.call("_mine", name, given, fewScores));
+  const form = forms[name].find(([, text]) => {
+    interpreter.load("_theirs", text);
+    return asked.every((given, i) =>
+      same(name, answers[i], interpreter.call("_theirs", name, given, fewScores)),
+    );
+  });
+  return form?.[0];
+}
+
+/** @param {string} name @param {Value} answer @param {Value} right */
+function same(name, answer, right) {
+  const [x, y] = [flat(answer), flat(right)];
+  return (
+    shapes(name, answer) === shapes(name, right) && x.length === y.length && placeOfError(x, y) < 0
+  );
+}
+
+/** @param {string} name @param {Value} answer @param {Value} right @returns {Judgement} */
+function difference(name, answer, right) {
+  const [x, y] = [flat(answer), flat(right)];
+  const [shape, wanted] = [shapes(name, answer), shapes(name, right)];
+  if (shape !== wanted || x.length !== y.length) return { shape, wanted };
+  const infinite = x.filter((value) => !Number.isFinite(value)).length;
+  if (infinite) return { infinite, all: x.length };
+  const at = placeOfError(x, y);
+  const width = shapeOf(right).at(-1) || 1;
+  return {
+    row: Math.floor(at / width),
+    column: at % width,
+    mine: x[at],
+    expected: y[at],
+    largest: Math.max(...x.map((value, i) => Math.abs(value - y[i]))),
+  };
+}
+
+/** @param {Value} value @returns {number[]} */
+const flat = (value) => (Array.isArray(value) ? value.flatMap(flat) : [Number(value)]);
+
+/** @param {Value} value @returns {number[]} */
+function shapeOf(value) {
+  if (!Array.isArray(value)) return [];
+  return value.length ? [value.length, ...shapeOf(value[0])] : [0];
+}
+
+/** The shape in words; masks are two. @param {string} name @param {Value} value */
+const shapes = (name, value) =>
+  (name === "masks" && Array.isArray(value) ? value : [value])
+    .map((answer) => shapeOf(answer).join(", "))
+    .join("), (");
+
+/** Where numbers first differ by more than rounding; -1: nowhere.
+ *  @param {number[]} x @param {number[]} right */
+function placeOfError(x, right) {
+  const largest = Math.max(...right.filter(Number.isFinite).map(Math.abs));
+  return x.findIndex((value, i) => {
+    if (Math.abs(value - right[i]) <= TOLERANCE * largest) return false;
+    return !isNaN(value + right[i]) || isNaN(value) !== isNaN(right[i]);
+  });
+}
