@@ -167,7 +167,7 @@ if __name__ == "__main__" and not in_notebook(__name__):
 # > **2.** With the rate that was chosen for it, Muon is 10.5<!--Muon's gain--> BLEU ahead of the paper's parts. For Adam that rate is too
 # > high too soon: it loses 6.9<!--a falling rate's loss-->. (There may be better ones for Adam; we didn't look.) Rotary positions add 2.0<!--rotary positions' gain-->. Dropout
 # > takes 2.3<!--dropout's loss--> away, probably because a model that has seen each caption once or twice hasn't learned any by heart yet.
-# > If it grows, it takes nothing away here, and in runs of eight passes it gains 1.0<!--growing dropout's gain--> (one seed).
+# > If it grows, it takes hardly anything away here, and in runs of eight passes it gains 1.0<!--growing dropout's gain--> (one seed).
 # > The second row is a single run; the others are means of three, which differ by up to 3.8<!--seeds of a million tokens--> BLEU.
 # >
 # > </details>

@@ -14,11 +14,8 @@
 # %% [markdown]
 # # The Annotated Transformer
 #
-# > *Attention Is All You Need* ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)) introduced the Transformer, a
-# > translation system without recurrence, in which words learn of each other by attention alone. Nearly every system
-# > that reads or writes language today is one of its relatives. In this document a German sentence travels through a
-# > trained Transformer and comes out in English. You predict what each part will do to the words, and then you look.
-# > Then you watch a model like it learn.
+# > Here the Transformer of *Attention Is All You Need* ([Vaswani et al., 2017](https://arxiv.org/abs/1706.03762))
+# > translates a German sentence; you change the sentence, look into the model, and build one yourself.
 
 # %% [markdown]
 # ![A German sentence, its English translation token by token with probabilities, the five most probable next tokens at the fourth step, and the beam as a tree](images/live_figure.png)

@@ -27,11 +27,12 @@ def stamp_script(text: str, address: str) -> str:
 
 def stamp_notebook(book: nbformat.NotebookNode, script: str) -> nbformat.NotebookNode:
     """The notebook of a stamped script with its outputs: the same cells in the same order."""
-    made = notebook.build(script)
-    for old, new in zip(book.cells, made.cells, strict=True):
+    stamped = notebook.build(script)
+    for old, new in zip(book.cells, stamped.cells, strict=True):
         if new.cell_type == "code":
-            new.execution_count, new.outputs = old.execution_count, old.outputs
-    return made
+            new.execution_count = old.execution_count
+            new.outputs = old.outputs
+    return stamped
 
 
 def badges(owner: str, name: str) -> str:
@@ -45,13 +46,13 @@ def badges(owner: str, name: str) -> str:
 def stamp(root: Path, address: str) -> list[Path]:
     """Write the address into all files below `root` with a place for it; returns those changed."""
     owner, name = re.fullmatch(GITHUB, address).groups()
-    address, changed = f"https://github.com/{owner}/{name}", []
-    texts: dict[Path, str] = {}
+    address = f"https://github.com/{owner}/{name}"
+    texts: dict[Path, str] = {}  # all are made before one is written: an error leaves no mixture
     for script in (root / path.relative_to(ROOT) for path in notebook.SCRIPTS):
         texts[script] = stamp_script(script.read_text("utf-8"), address)
         book = script.with_suffix(".ipynb")
-        made = stamp_notebook(nbformat.reads(book.read_text("utf-8"), 4), texts[script])
-        texts[book] = nbformat.writes(made) + "\n"
+        stamped = stamp_notebook(nbformat.reads(book.read_text("utf-8"), 4), texts[script])
+        texts[book] = nbformat.writes(stamped) + "\n"
     readme = re.sub(BADGES, "", (root / "README.md").read_text("utf-8"))
     texts[root / "README.md"] = readme.replace("\n\n", f"\n\n{badges(owner, name)}", 1)
     project = (root / "pyproject.toml").read_text("utf-8")
@@ -62,6 +63,7 @@ def stamp(root: Path, address: str) -> list[Path]:
     citation = re.sub(r"(?m)^repository-code: .*\n", "", citation)
     code = f'repository-code: "{address}"\nlicense:'
     texts[root / "CITATION.cff"] = citation.replace("license:", code, 1)
+    changed = []
     for path, text in texts.items():
         if text != path.read_text("utf-8"):
             companion.whole(path, text.encode())

@@ -50,8 +50,8 @@ def titles(spec: dict[str, Any]) -> list[str]:
     if title:
         return [" ".join(title) if isinstance(title, list) else title]
     keys = "hconcat", "vconcat", "concat", "layer"
-    parts = [part for key in keys for part in spec.get(key, [])]
-    return [text for part in parts for text in titles(part)]
+    charts = [chart for key in keys for chart in spec.get(key, [])]
+    return [text for chart in charts for text in titles(chart)]
 
 
 def render(spec: dict[str, Any], **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:

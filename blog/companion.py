@@ -27,11 +27,14 @@ BORN = 2026, 1, 1, 0, 0, 0  # of every file, so that the same files give the sam
 
 def files(notebooks: Path) -> dict[str, Path]:
     """Each name in the companion, and the file that it holds."""
-    found = {path for pattern in HELD for path in ROOT.glob(pattern) if path.is_file()}
-    found = sorted(path for path in found if "__pycache__" not in path.parts)
-    held = {path.relative_to(ROOT).as_posix(): path for path in found}
-    made = {name: notebooks / Path(name).name for name in held if name.endswith(".ipynb")}
-    return held | {name: path for name, path in made.items() if path.is_file()}
+    paths = {path for pattern in HELD for path in ROOT.glob(pattern) if path.is_file()}
+    paths = sorted(path for path in paths if "__pycache__" not in path.parts)
+    held = {path.relative_to(ROOT).as_posix(): path for path in paths}
+    for name in held:
+        executed = notebooks / Path(name).name
+        if name.endswith(".ipynb") and executed.is_file():
+            held[name] = executed
+    return held
 
 
 def whole(out: Path, content: bytes) -> None:
@@ -40,6 +43,7 @@ def whole(out: Path, content: bytes) -> None:
     if out.exists() and not out.is_file():  # a pipe or a device stays what it is
         out.write_bytes(content)
         return
+    # beside it: only within a file system does a file move in one piece
     new = out.with_name(f".{out.name}.new")
     new.write_bytes(content)
     os.replace(new, out)

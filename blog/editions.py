@@ -50,13 +50,15 @@ NAMES = [script.stem for script in SCRIPTS]
 FIGURE = ROOT / "translator" / "explorer_page"
 SOURCES = BLOG / "scripts"  # of what runs on the pages
 TITLE = "# @title "  # as in notebook.py
-KEPT = "References"  # the items of its list are the same in every language
+REFERENCES = "References"  # the items of its list are the same in every language
 TARGET = r"(?:[^()\s]|\([^()\s]*\))+"  # of a link
+CODE = r"`[^`]+`|\$[^$]+\$"  # or a formula
 COMMONMARK = MarkdownIt("commonmark")
 HAN = "\u3400-\u9fff"
-VERBATIM = r"\s*|\|?[-:| ]+\||</?details[^>]*>|```.*"  # a line that is not translated
-# a line that is a piece
-WHOLE = (
+TABLE_RULE = r"\|?[-:| ]+\|"  # the line below a table's head
+VERBATIM = rf"\s*|{TABLE_RULE}|</?details[^>]*>|```.*"  # a line that is not translated
+# a line that is a piece by itself: what stands before it, the piece, what stands after it
+SINGLE_LINE = (
     r"(#+ )(.+)()|(<details[^>]*><summary>)(.+)(</summary>)"
     r"|(!\[)(.+)(\]\([^()\s]+\))|(\| )(.*)( \|)"
 )
@@ -75,73 +77,95 @@ def pieces(source: str) -> Iterator[tuple[str, str, str]]:
     """The pieces of Markdown in order, each as one line, with what stands before and after it.
 
     A piece is "" where nothing is translated.
+
+    Only a paragraph or an item can have several lines. So its lines wait in `paragraph` until one
+    comes that can't belong to it: the next item, a line that is a piece by itself (a heading, a row
+    of a table), or one that nobody translates (an empty line, or a line of a block). A block is
+    code or a formula on lines of its own, from ``` to ``` or from $$ to $$.
     """
-    before, text, verbatim = "", [], False
-    for line in [*source.split("\n"), ""]:
-        quote, inner = re.fullmatch(r"((?:> ?)*)(.*)", line).groups()
-        formula = inner.count("$$") % 2 == 1
-        whole = None if verbatim else re.fullmatch(WHOLE, inner)
-        item = re.match(r"- |\d+\. ", inner)
-        untouched = inner.startswith("$$") or re.fullmatch(VERBATIM, inner)
-        alone = verbatim or formula or whole or untouched
-        if text and (alone or item):
-            yield before, " ".join(text), "\n"
-            text = []
-        verbatim ^= formula or inner.startswith("```")
-        if whole and not re.fullmatch(r"\|?[-:| ]+\|", inner):
-            start, piece, end = [part for part in whole.groups() if part is not None]
+    paragraph: list[str] = []  # its lines so far
+    prefix = ""  # what stands before it: marks of quotation, the mark of an item
+    in_block = False
+    for line in [*source.split("\n"), ""]:  # the last, empty line ends the last paragraph
+        quote, content = re.fullmatch(r"((?:> ?)*)(.*)", line).groups()
+        # two $$ in a line are a formula that begins and ends there
+        edge_of_block = content.startswith("```") or content.count("$$") % 2 == 1
+        verbatim = in_block or edge_of_block or content.startswith("$$")
+        verbatim = verbatim or re.fullmatch(VERBATIM, content)
+        single_line = None if in_block else re.fullmatch(SINGLE_LINE, content)
+        item = re.match(r"- |\d+\. ", content)
+        if paragraph and (verbatim or single_line or item):
+            yield prefix, " ".join(paragraph), "\n"
+            paragraph = []
+        in_block ^= edge_of_block
+        if single_line and not re.fullmatch(TABLE_RULE, content):
+            start, piece, end = (group for group in single_line.groups() if group is not None)
             yield quote + start, piece, end + "\n"
-        elif alone:
+        elif verbatim:
             yield line + "\n", "", ""
         elif item:
-            before, text = quote + item[0], [inner[item.end() :]]
-        elif text:
-            text.append(inner.strip())
+            prefix = quote + item[0]
+            paragraph = [content[item.end() :]]
+        elif paragraph:
+            paragraph.append(content.strip())
         else:
-            before, text = quote, [inner.strip()]
+            prefix = quote
+            paragraph = [content.strip()]
 
 
 def translate(source: str, word: Callable[[str], str]) -> str:
-    """Markdown with `word` of each piece in its place; the items below the heading KEPT stay."""
-    parts, kept = [], False
+    """Markdown with `word` of each piece in its place; the items below REFERENCES stay."""
+    result = ""
+    below_references = False
     for before, text, after in pieces(source):
-        kept = text == KEPT if before.startswith("#") else kept
-        stays = not text or (kept and before.lstrip("> ") == "- ")
-        parts.append(before + (text if stays else word(text)) + after)
-    return "".join(parts).removesuffix("\n")
+        if before.startswith("#"):
+            below_references = text == REFERENCES
+        is_reference = below_references and before.lstrip("> ") == "- "
+        result += before + (word(text) if text and not is_reference else text) + after
+    return result.removesuffix("\n")
 
 
 def prose(cells: list[NotebookNode]) -> Iterator[tuple[str, str]]:
     """The pieces of a notebook's cells with a note for the translator: section and kind."""
-    where = ""
+    section = ""
     for cell in cells:
         if cell.cell_type == "code":
             if cell.source.startswith(TITLE):
                 title = cell.source.partition("\n")[0].removeprefix(TITLE)
-                yield title, f"{where} · title of a folded cell"
-            for function in ast.parse(cell.source).body if "@example\n" in cell.source else []:
-                if isinstance(function, ast.FunctionDef) and any(
-                    ast.unparse(d) == "example" for d in function.decorator_list
-                ):
-                    for _, text, _ in pieces(ast.get_docstring(function, clean=False) or ""):
-                        if text:
-                            yield text, f"{where} · caption"
+                yield title, f"{section} · title of a folded cell"
+            for text in captions(cell.source):
+                yield text, f"{section} · caption"
             continue
         for before, text, _ in pieces(cell.source):
-            begin = before.lstrip("> ")[:1]
-            if begin == "#":
-                where = text
-            if text and not (where == KEPT and begin == "-"):
-                kind = {
-                    "#": "heading", "!": "text of a picture", "<": "title of a note",
-                    "|": "row of a table", "-": "item",
-                }  # fmt: skip
-                yield text, f"{where} · {kind.get(begin, 'paragraph')}"
+            mark = before.lstrip("> ")[:1]
+            if mark == "#":
+                section = text
+            if text and not (section == REFERENCES and mark == "-"):
+                yield text, f"{section} · {KINDS.get(mark, 'paragraph')}"
+
+
+KINDS = {
+    "#": "heading", "!": "text of a picture", "<": "title of a note", "|": "row of a table",
+    "-": "item",
+}  # fmt: skip
+
+
+def captions(code: str) -> Iterator[str]:
+    """The pieces of the captions in a code cell: the docstrings of its examples."""
+    if "@example\n" not in code:  # most cells: parsing them all would take seconds
+        return
+    for node in ast.parse(code).body:
+        decorators = map(ast.unparse, getattr(node, "decorator_list", []))
+        if isinstance(node, ast.FunctionDef) and "example" in decorators:
+            for _, text, _ in pieces(ast.get_docstring(node, clean=False) or ""):
+                if text:
+                    yield text
 
 
 def labelled(html: str, word: Callable[[str], str]) -> str:
     """A piece of HTML with `word` of each text in it, and of each attribute that is one."""
     tree = BeautifulSoup(html, "html.parser")
+    # a list: what is replaced would end the walk
     for node in list(tree.descendants):
         if not isinstance(node, NavigableString):
             node.attrs |= {name: word(node[name]) for name in LABELS if name in node.attrs}
@@ -150,30 +174,50 @@ def labelled(html: str, word: Callable[[str], str]) -> str:
     return str(tree)
 
 
-def own_words() -> Iterator[tuple[str, str]]:
-    """The page's own texts, and the file of each."""
-    text = r'"((?:[^"\\]|\\.)*)"'
-    files = [*sorted(SOURCES.rglob("*.js")), *sorted((BLOG / "template").iterdir())]
-    files += [BLOG / f"{room}.py" for room in ("page", "links", "times")]
-    for path in files:
-        source = path.read_text("utf-8")
-        for found in re.finditer(rf"\b(?:say|told|_)\(\s*(?:\w+\s+\? {text}\s+: )?{text}", source):
-            yield from ((json.loads(f'"{one}"'), path.name) for one in found.groups() if one)
-    labels: list[str] = []
-    labelled((FIGURE / "figure.html").read_text("utf-8"), lambda text: labels.append(text) or text)
-    yield from ((text, "figure.html") for text in labels)
-    for about in json.loads((FIGURE / "models.json").read_text("utf-8")).values():
-        yield about["note"], "models.json"
-        yield from ((one["teaches"], "models.json") for one in about.get("provocations", []))
-    from practice.examine import TESTS
-    from practice.mistakes import CATALOGUE, SLIPS
+STRING = r'"((?:[^"\\]|\\.)*)"'  # in a script, a template or a Python file
+# a text given to say(), told() or _(), or two of which it gets one: `plural ? "words" : "word"`
+SPOKEN = rf"\b(?:say|told|_)\(\s*(?:\w+\s+\? {STRING}\s+: )?{STRING}"
 
-    known = CATALOGUE | SLIPS
-    yield from ((known[name].effect, "mistakes.py") for name in mistakes_of_the_page())
-    for mistake in (CATALOGUE[name] for name in mistakes_of_the_clinic()):
-        yield from ((text, "mistakes.py") for text in (mistake.belief, mistake.effect))
-    for test in (TESTS[name] for name in CLINIC_TESTS):
-        yield from ((text, "examine.py") for text in (test.measured, test.means))
+
+def texts_of_the_page() -> Iterator[tuple[str, str]]:
+    """The page's own texts, and the file of each, in the order of a catalogue."""
+    from practice.examine import TESTS
+    from practice.mistakes import CATALOGUE, GROUPS, SLIPS
+
+    scripts = sorted(SOURCES.rglob("*.js"))
+    templates = sorted((BLOG / "template").iterdir())
+    rooms = [BLOG / f"{name}.py" for name in ("page", "links", "times")]
+    for path in [*scripts, *templates, *rooms]:
+        for match in re.finditer(SPOKEN, path.read_text("utf-8")):
+            for literal in filter(None, match.groups()):
+                yield json.loads(f'"{literal}"'), path.name
+    for text in labels((FIGURE / "figure.html").read_text("utf-8")):
+        yield text, "figure.html"
+    for model in json.loads((FIGURE / "models.json").read_text("utf-8")).values():
+        yield model["note"], "models.json"
+        for provocation in model.get("provocations", []):
+            yield provocation["teaches"], "models.json"
+    for name in mistakes_of_the_page():
+        yield (CATALOGUE | SLIPS)[name].effect, "mistakes.py"
+    for name in mistakes_of_the_clinic():
+        mistake = CATALOGUE[name]
+        for text in (GROUPS[mistake.kind], mistake.label, mistake.belief, mistake.effect):
+            yield text, "mistakes.py"
+    for name in CLINIC_TESTS:
+        yield TESTS[name].measured, "examine.py"
+        yield TESTS[name].means, "examine.py"
+
+
+def labels(html: str) -> list[str]:
+    """The texts that `labelled` asks for, in order."""
+    texts: list[str] = []
+
+    def remember(text: str) -> str:
+        texts.append(text)
+        return text
+
+    labelled(html, remember)
+    return texts
 
 
 CLINIC_TESTS = (  # those that the page's clinic can make, of practice/examine.py
@@ -186,7 +230,7 @@ def mistakes_of_the_clinic() -> list[str]:
     """The mistakes that a patient on the page may have."""
     from practice.mistakes import CATALOGUE
 
-    return [name for name, mistake in CATALOGUE.items() if mistake.page]
+    return [name for name, mistake in CATALOGUE.items() if mistake.label]
 
 
 def mistakes_of_the_page() -> list[str]:
@@ -205,8 +249,9 @@ def first_screen() -> str:
 
 def readme(language: str) -> str:
     """The README's first screen in another language."""
-    known = meanings(language)
-    heading, text = translate(first_screen(), lambda text: known.get(text, text)).split("\n\n", 1)
+    translations = meanings(language)
+    screen = translate(first_screen(), lambda text: translations.get(text, text))
+    heading, text = screen.split("\n\n", 1)
     return f"{heading}\n\n[English](README.md)\n\n{text}"
 
 
@@ -216,6 +261,7 @@ def readme(language: str) -> str:
 def wanted() -> dict[tuple[str | None, str], str]:
     """What a catalogue has to contain, in order: context and English text -> a note."""
     entries: dict[tuple[str | None, str], str] = {}
+    # a text that comes again has one entry, at its first place
     for script in SCRIPTS:
         for text, note in prose(build(script.read_text("utf-8")).cells):
             entries.setdefault((None, text), note)
@@ -226,7 +272,7 @@ def wanted() -> dict[tuple[str | None, str], str]:
     for _, text, _ in pieces(first_screen()):
         if text:
             entries.setdefault((None, text), "README")
-    for text, note in own_words():
+    for text, note in texts_of_the_page():
         entries.setdefault(("page", text), note)
     return entries
 
@@ -247,22 +293,24 @@ def languages() -> list[str]:
     return sorted(path.stem for path in LANGUAGES.glob("*.po"))
 
 
-def closest(text: str, others: list[str]) -> str | None:
+def closest(text: str, candidates: list[str]) -> str | None:
     """The most similar of some texts, if more than half is the same."""
     words = text.split()
-    near: dict[str, float] = {}
-    for other in others:
-        matcher = difflib.SequenceMatcher(None, words, other.split(), autojunk=False)
+    similarity: dict[str, float] = {}
+    for candidate in candidates:
+        matcher = difflib.SequenceMatcher(None, words, candidate.split(), autojunk=False)
+        # both are quick, and never below the ratio: most candidates end here
         if matcher.real_quick_ratio() > 0.5 and matcher.quick_ratio() > 0.5:
-            near[other] = matcher.ratio()
-    best = max(near, key=near.__getitem__, default=None)
-    return best if best is not None and near[best] > 0.5 else None
+            similarity[candidate] = matcher.ratio()
+    best = max(similarity, key=similarity.__getitem__, default=None)
+    return best if best is not None and similarity[best] > 0.5 else None
 
 
 def renumbered(old: str, new: str, translation: str) -> str | None:
     """The translation of `old` with the numbers of `new`, if nothing else has changed in it."""
     if re.sub(DIGITS, "0", old) != re.sub(DIGITS, "0", new):
         return None
+    # from old number to new one: in the translation, they may come in another order
     numbers_before, numbers_after = (re.findall(DIGITS, text) for text in (old, new))
     pairs = dict(zip(numbers_before, numbers_after, strict=True))
     if [pairs[number] for number in numbers_before] != numbers_after:
@@ -271,27 +319,38 @@ def renumbered(old: str, new: str, translation: str) -> str | None:
 
 
 def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) -> polib.POFile:
-    """A catalogue with the pieces `texts`: translations stay, fuzzy if the English has changed."""
-    entries = ((entry.msgctxt, entry.msgid, entry) for entry in catalogue)
-    known: dict[tuple[str | None, str], polib.POEntry] = {(c, text): e for c, text, e in entries}
-    gone = {key: entry for key, entry in known.items() if entry.msgstr and key not in texts}
+    """A catalogue with the pieces `texts`: translations stay, fuzzy if the English has changed.
+
+    A piece that the catalogue lacks is new, or an old one that was changed. So it takes over the
+    translation of the closest piece that is gone from the text, which then is no longer offered.
+    """
+    old_entries: dict[tuple[str | None, str], polib.POEntry] = {
+        (entry.msgctxt, entry.msgid): entry for entry in catalogue
+    }
+    gone = {key: entry for key, entry in old_entries.items() if entry.msgstr and key not in texts}
     new = polib.POFile(wrapwidth=110)
-    new.metadata, new.header = catalogue.metadata, catalogue.header
+    new.metadata = catalogue.metadata
+    new.header = catalogue.header
     for (context, text), note in texts.items():
         entry = polib.POEntry(msgid=text, msgctxt=context, comment=note)
-        if same := known.get((context, text)):
-            entry.msgstr, entry.flags, entry.tcomment = same.msgstr, same.flags, same.tcomment
-            entry.previous_msgid = same.previous_msgid
-        elif (other := closest(text, [one for where, one in gone if where == context])) is not None:
-            old = gone.pop((context, other))
+        new.append(entry)
+        if old := old_entries.get((context, text)):
+            entry.msgstr = old.msgstr
+            entry.flags = old.flags
+            entry.tcomment = old.tcomment
+            entry.previous_msgid = old.previous_msgid
+            continue
+        candidate = closest(text, [english for where, english in gone if where == context])
+        if candidate is not None:
+            old = gone.pop((context, candidate))
             entry.msgstr = old.msgstr
             # the English that this translates
-            made_from = (old.fuzzy and old.previous_msgid) or other
+            made_from = (old.fuzzy and old.previous_msgid) or candidate
             if new_numbers := renumbered(made_from, text, old.msgstr):
                 entry.msgstr = new_numbers
             elif made_from != text:  # else the English is again what it was
-                entry.previous_msgid, entry.flags = made_from, ["fuzzy"]
-        new.append(entry)
+                entry.previous_msgid = made_from
+                entry.flags = ["fuzzy"]
     return new
 
 
@@ -323,41 +382,42 @@ def anchors(notebook: NotebookNode) -> list[str]:
 
 def translated(notebook: NotebookNode, language: str) -> NotebookNode:
     """The executed notebook in another language: Markdown, captions, titles; the rest stays."""
-    known = meanings(language)
+    translations = meanings(language)
     result = nbformat.from_dict(json.loads(json.dumps(notebook)))  # a copy
 
     def word(text: str) -> str:
-        return known.get(text) or stale(text)
+        return translations.get(text) or stale(text)
 
     for cell in result.cells:
         if cell.cell_type == "markdown":
             cell.source = translate(cell.source, word)
         elif cell.source.startswith(TITLE):
-            title, line, rest = cell.source.removeprefix(TITLE).partition("\n")
-            cell.source = TITLE + known.get(title, title) + line + rest
+            title, newline, code = cell.source.removeprefix(TITLE).partition("\n")
+            cell.source = TITLE + translations.get(title, title) + newline + code
         for output in cell.get("outputs", []):
             if caption := re.fullmatch(CAPTION, output.get("data", {}).get("text/markdown", "")):
                 output.data["text/markdown"] = caption[1] + translate(caption[2], word)
     return result
 
 
-def names(english: NotebookNode, own: NotebookNode) -> dict[str, str]:
+def jupyter_anchors(notebook: NotebookNode) -> list[str]:
+    """Jupyter's names of a notebook's headings, in order."""
+    return [re.sub(r"<[^>]+>|`", "", heading).replace(" ", "-") for heading in anchors(notebook)]
+
+
+def names(english: NotebookNode, translation: NotebookNode) -> dict[str, str]:
     """Jupyter's names of a notebook's headings in English, and those in another language."""
-    both = (
-        [re.sub(r"<[^>]+>|`", "", heading).replace(" ", "-") for heading in anchors(notebook)]
-        for notebook in (english, own)
-    )
-    return dict(zip(*both, strict=True))
+    return dict(zip(jupyter_anchors(english), jupyter_anchors(translation), strict=True))
 
 
 @functools.cache
 def names_of_all(language: str) -> dict[str, dict[str, str]]:
     """The same of every notebook that is translated, by its file."""
-    found = {}
+    names_by_file = {}
     for path in (script.with_suffix(".ipynb") for script in SCRIPTS):
-        book = nbformat.reads(path.read_text("utf-8"), 4)
-        found[path.name] = names(book, translated(book, language))
-    return found
+        notebook = nbformat.reads(path.read_text("utf-8"), 4)
+        names_by_file[path.name] = names(notebook, translated(notebook, language))
+    return names_by_file
 
 
 def for_jupyter(notebook: NotebookNode, language: str) -> NotebookNode:
@@ -366,25 +426,28 @@ def for_jupyter(notebook: NotebookNode, language: str) -> NotebookNode:
     Links lead to the headings there, by Jupyter's names of them. All notebooks of a language stand
     in one folder, two below the English documents.
     """
-    own = translated(notebook, language)
-    there = {"": names(notebook, own)} | names_of_all(language)
+    translation = translated(notebook, language)
+    # "" is the file of a link to a heading of the same notebook
+    names_by_file = {"": names(notebook, translation)} | names_of_all(language)
 
-    def lead(found: re.Match[str]) -> str:
-        file, heading = found[1] or "", found[2] or ""
-        if file not in there:
+    def redirected(link: re.Match[str]) -> str:
+        file = link[1] or ""
+        heading = link[2] or ""
+        if file not in names_by_file:  # such as the lab notebook, which stays English
             return f"](../../{file}{'#' * bool(heading)}{heading})"
-        return f"]({file}{'#' * bool(heading)}{there[file].get(heading, heading)})"
+        return f"]({file}{'#' * bool(heading)}{names_by_file[file].get(heading, heading)})"
 
-    link = rf"\]\((?:(?:\.\./|practice/)?(\w+\.ipynb))?(?:#({TARGET}))?\)"
-    for cell in own.cells:
+    link_to_notebook = rf"\]\((?:(?:\.\./|practice/)?(\w+\.ipynb))?(?:#({TARGET}))?\)"
+    for cell in translation.cells:
         if cell.cell_type == "markdown":
-            cell.source = re.sub(link, lead, cell.source)
+            cell.source = re.sub(link_to_notebook, redirected, cell.source)
             for picture in re.findall(r"\]\((images/[^()\s]+)\)", cell.source):
-                name, kind = Path(picture).name, mimetypes.guess_type(picture)[0]
+                name = Path(picture).name
+                media_type = mimetypes.guess_type(picture)[0]
                 data = base64.b64encode((ROOT / picture).read_bytes()).decode()
-                cell.setdefault("attachments", {})[name] = {kind: data}
+                cell.setdefault("attachments", {})[name] = {media_type: data}
                 cell.source = cell.source.replace(f"]({picture})", f"](attachment:{name})")
-    return own
+    return translation
 
 
 # --- what a program can see of a translation ---
@@ -392,9 +455,10 @@ def for_jupyter(notebook: NotebookNode, language: str) -> NotebookNode:
 
 def signature(text: str) -> dict[str, list[str]]:
     """What translation and source must share: code, formulas, links, places to fill in, tags."""
+    # each kind is taken out before the next is looked for: a $ in code begins no formula
     code = re.findall(r"`[^`]+`", text)
     text = re.sub(r"`[^`]+`", " ", text)
-    formulas = ["".join(found.split()) for found in re.findall(r"\$[^$]+\$", text)]
+    formulas = ["".join(formula.split()) for formula in re.findall(r"\$[^$]+\$", text)]
     text = re.sub(r"\$[^$]+\$", " ", text)
     links = re.findall(rf"\]\(({TARGET})\)", text)
     text = re.sub(rf"\]\({TARGET}\)", " ", text)
@@ -412,7 +476,7 @@ def numbers(text: str) -> Iterator[tuple[str, str]]:
 
     Its unit counts for the value: 4.5 million is `450 万`.
     """
-    text = re.sub(rf"`[^`]+`|\$[^$]+\$|\]\({TARGET}\)", " ", text)
+    text = re.sub(rf"{CODE}|\]\({TARGET}\)", " ", text)
     for number, unit in re.findall(rf"(\d[\d,.]*(?<![,.]))(?: ({'|'.join(UNITS)}))?", text):
         digits = re.sub("[,.]", "", number)
         yield digits, f"{float(number.replace(',', '')) * UNITS[unit]:.0f}" if unit else digits
@@ -424,53 +488,64 @@ Term = tuple[re.Pattern[str], str, list[str]]
 
 def terms(language: str) -> list[Term]:
     """The checked terms, longest first."""
-    file, found = LANGUAGES / f"{language}.tsv", []
+    file = LANGUAGES / f"{language}.tsv"
     lines = file.read_text("utf-8").splitlines()[1:] if file.is_file() else []
     rows = [row for row in (line.split("\t") for line in lines) if row[3] == "yes"]
+    checked = []
+    # a short term inside a long one must not be asked for as well
     for name, word, also, *_ in sorted(rows, key=lambda row: -len(row[0])):
         pattern = re.compile(rf"\b{re.escape(name)}s?\b", re.I)
-        found.append((pattern, name, [word, *filter(None, also.split("|"))]))
-    return found
+        checked.append((pattern, name, [word, *filter(None, also.split("|"))]))
+    return checked
 
 
 def faults(source: str, translation: str, checked: list[Term]) -> list[str]:
     """What is wrong with a translation; `checked` are the language's `terms`."""
-    found, ours, theirs = [], signature(translation), signature(source)
-    for kind in ours:
-        if ours[kind] != theirs[kind]:
-            differing = sorted({*ours[kind]} ^ {*theirs[kind]}) or ours[kind]
-            found.append(f"{kind} differ: {' '.join(differing)}")
-    written = {whole for _, whole in numbers(translation)}
-    if lost := [digits for digits, whole in numbers(source) if written.isdisjoint({digits, whole})]:
-        found.append(f"numbers differ: {' '.join(sorted(lost))}")
+    messages = []
+    required = signature(source)
+    for kind, present in signature(translation).items():
+        if present != required[kind]:
+            differing = sorted({*present} ^ {*required[kind]}) or present
+            messages.append(f"{kind} differ: {' '.join(differing)}")
+    values = {value for _, value in numbers(translation)}
+    if lost := [digits for digits, value in numbers(source) if values.isdisjoint({digits, value})]:
+        messages.append(f"numbers differ: {' '.join(sorted(lost))}")
     if re.search(r"[\n\r]", translation):
-        found.append("a line break")
+        messages.append("a line break")
     if bool(re.match(MARK, translation)) > bool(re.match(MARK, source)):
-        found.append("a mark of Markdown at the beginning")
+        messages.append("a mark of Markdown at the beginning")
     if source.count(" | ") != translation.count(" | "):
-        found.append("another number of cells")
-    bare = re.sub(rf"\]\({TARGET}\)", "", re.sub(r"`[^`]+`|\$[^$]+\$", "x", translation))
-    sides = (re.sub(r"`[^`]+`|\$[^$]+\$", "x", text) for text in (source, translation))
-    before, after = ("*" in COMMONMARK.render(text) for text in sides)
-    if after and not before:  # in a line of code, one may stand for itself
-        found.append("a * that marks nothing")
-    if re.search(rf"[{HAN}][,;:?!]|[{HAN}][A-Za-z0-9]|[A-Za-z0-9%][{HAN}]", bare):
-        found.append("half-width punctuation, or no space between Chinese and Latin letters")
-    text = re.sub(r"`[^`]+`|\$[^$]+\$|\]\(\S+\)|\{\w+\}", " ", source)
+        messages.append("another number of cells")
+    plain_source, plain = (re.sub(CODE, "x", text) for text in (source, translation))
+    # in a line of code, one may stand for itself
+    if "*" in COMMONMARK.render(plain) and "*" not in COMMONMARK.render(plain_source):
+        messages.append("a * that marks nothing")
+    without_links = re.sub(rf"\]\({TARGET}\)", "", plain)
+    if re.search(rf"[{HAN}][,;:?!]|[{HAN}][A-Za-z0-9]|[A-Za-z0-9%][{HAN}]", without_links):
+        messages.append("half-width punctuation, or no space between Chinese and Latin letters")
+    return messages + missing_terms(source, translation, checked)
+
+
+def missing_terms(source: str, translation: str, checked: list[Term]) -> list[str]:
+    """The terms whose translation is not in it; a longer term takes its words from shorter ones."""
+    messages = []
+    text = re.sub(rf"{CODE}|\]\(\S+\)|\{{\w+\}}", " ", source)
     for pattern, name, words in checked:
         text, count = pattern.subn(" ", text)
         if count and not any(word.lower() in translation.lower() for word in words):
-            found.append(f"{name}: none of {', '.join(words)}")
-    return found
+            messages.append(f"{name}: none of {', '.join(words)}")
+    return messages
 
 
 def check(language: str) -> tuple[list[str], list[str]]:
     """What must be mended in a catalogue, and what is out of date: the English changed since."""
-    catalogue, texts, checked = load(language), wanted(), terms(language)
+    catalogue = load(language)
+    texts = wanted()
+    checked = terms(language)
     # a set, in the catalogue's order
-    ours = dict.fromkeys((entry.msgctxt, entry.msgid) for entry in catalogue)
-    problems = [f"not in the catalogue: {key[1][:90]}" for key in texts if key not in ours]
-    problems += [f"no longer in the text: {key[1][:90]}" for key in ours if key not in texts]
+    listed = dict.fromkeys((entry.msgctxt, entry.msgid) for entry in catalogue)
+    problems = [f"not in the catalogue: {key[1][:90]}" for key in texts if key not in listed]
+    problems += [f"no longer in the text: {key[1][:90]}" for key in listed if key not in texts]
     if (ROOT / f"README.{language}.md").read_text("utf-8") != readme(language):
         problems.append(f"README.{language}.md is not what the catalogue makes")
     # `update` mends all of these; what follows needs a translator
@@ -479,8 +554,8 @@ def check(language: str) -> tuple[list[str], list[str]]:
         if not entry.msgstr.strip():
             problems.append(f"not translated: {entry.msgid[:90]}")
         elif not entry.fuzzy:
-            found = faults(entry.msgid, entry.msgstr, checked)
-            problems += [f"{entry.msgid[:70]}: {fault}" for fault in found]
+            for fault in faults(entry.msgid, entry.msgstr, checked):
+                problems.append(f"{entry.msgid[:70]}: {fault}")
             # some stand in attributes
             if entry.msgctxt == "page" and '"' in entry.msgstr and '"' not in entry.msgid:
                 problems.append(f"{entry.msgid[:70]}: a straight quotation mark")
@@ -522,17 +597,10 @@ def main(
         write_notebook(language, notebook, out)
         return 0
     status = 0
-    for code in [language] if language else languages():
+    codes = [language] if language else languages()
+    for code in codes:
         if command == "update":
-            old, file = load(code), LANGUAGES / f"{code}.po"
-            new = update(old, wanted())
-            new.save(f"{file}.new")
-            os.replace(f"{file}.new", file)  # all of it, or nothing
-            (ROOT / f"README.{code}.md").write_text(readme(code), "utf-8")
-            kept = {entry.msgstr for entry in new}
-            for entry in old:
-                if entry.msgstr not in kept:
-                    print(f"{code}: dropped {entry.msgid[:60]!r}: {entry.msgstr}")
+            update_files(code)
             continue
         problems, outdated = check(code)
         for line in [*problems, *(f"out of date: {text[:90]}" for text in outdated)]:
@@ -540,3 +608,17 @@ def main(
         print(f"{code}: {len(problems)} to mend, {len(outdated)} out of date")
         status |= bool(problems)
     return status
+
+
+def update_files(language: str) -> None:
+    """Write a language's catalogue and README; prints the translations that have no place left."""
+    old = load(language)
+    new = update(old, wanted())
+    file = LANGUAGES / f"{language}.po"
+    new.save(f"{file}.new")
+    os.replace(f"{file}.new", file)  # all of it, or nothing
+    (ROOT / f"README.{language}.md").write_text(readme(language), "utf-8")
+    translations = {entry.msgstr for entry in new}
+    for entry in old:
+        if entry.msgstr not in translations:
+            print(f"{language}: dropped {entry.msgid[:60]!r}: {entry.msgstr}")

@@ -13,13 +13,10 @@ import { execSync } from "node:child_process";
 import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
-import { Clinic } from "./scripts/learn/clinic.js";
-import { Learn } from "./scripts/learn/small_model.js";
-import { Tasks } from "./scripts/learn/tasks.js";
+import * as clinic from "./scripts/learn/clinic.js";
+import { CHANGES as MISTAKES } from "./scripts/learn/mistakes.js";
+import * as tasks from "./scripts/learn/tasks.js";
 
-const learn = Learn(),
-  tasks = Tasks(learn),
-  clinic = Clinic(learn, tasks);
 const ILL = process.argv[2] === "patients",
   FILE = path.join(import.meta.dirname, ILL ? "patients.jsonl" : "learned.jsonl"),
   STRETCHES = 60,
@@ -84,17 +81,17 @@ function train(task, seed, change) {
   }
   const examples = run
     .score(SHOWN)
-    .examples.map(({ source, target, found }) => [source, target, found.join("")]);
+    .examples.map(({ source, target, written }) => [source, target, written.join("")]);
   return { task, seed, change, losses, scores, examples };
 }
 
 for (const seed of SEEDS) {
   if (ILL) {
-    for (const slip of [null, ...clinic.SLIPS])
+    for (const slip of [null, ...Object.keys(MISTAKES)])
       if (!done.has(key({ seed, slip }))) add(() => clinic.row(slip, seed));
     continue;
   }
-  for (const task of ["copy", "reverse", "numbers"]) {
+  for (const task of Object.keys(tasks.TASKS)) {
     for (const change of CHANGES)
       if (!done.has(key({ task, seed, change }))) add(() => train(task, seed, change));
   }

@@ -30,16 +30,16 @@ BANNER = r"=== (.+?) =+"
 
 def settings(source: str) -> dict[str, Any]:
     """The numbers at the listing's top, and others in it that its twin in the browser needs."""
-    found: dict[str, Any] = {}
-    exec(source.partition("def random")[0], found)
+    namespace: dict[str, Any] = {}  # the listing's first lines are only its settings
+    exec(source.partition("def random")[0], namespace)
     names = ("N", "d_model", "d_ff", "h", "eps_ls", "updates", "pairs", "warmup", "factor", "seed")
     places = {
         "held": r"shuffled\[:(\d+)\]",
         "every": r"step % (\d+)",
         "last": r"checkpoints\[-(\d+):\]",
     }
-    others = {name: int(re.search(place, source)[1]) for name, place in places.items()}
-    return {name: found[name] for name in names} | others
+    elsewhere = {name: int(re.search(place, source)[1]) for name, place in places.items()}
+    return {name: namespace[name] for name in names} | elsewhere
 
 
 def blocks(source: str) -> list[str]:
@@ -54,8 +54,8 @@ def defines(block: str) -> set[str]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Assign):
-            parts = (part for target in node.targets for part in ast.walk(target))
-            names |= {part.id for part in parts if isinstance(part, ast.Name)}
+            inner_nodes = (inner for target in node.targets for inner in ast.walk(target))
+            names |= {inner.id for inner in inner_nodes if isinstance(inner, ast.Name)}
         elif isinstance(node, ast.Expr):
             names.add("docstring")
         elif isinstance(node, ast.If):
@@ -65,9 +65,12 @@ def defines(block: str) -> set[str]:
 
 def notes() -> tuple[str, dict[str, str], str]:
     """What comes before the listing, the text for each name, and what comes after the listing."""
-    before, *parts = re.split(r"(?m)^@(\w+)\n", NOTES.read_text("utf-8"))
-    texts = {name: text.strip() for name, text in zip(parts[::2], parts[1::2], strict=True)}
-    return before.strip(), texts, texts.pop("end")
+    # split() gives what its group matched as well: names and texts alternate
+    before, *names_and_texts = re.split(r"(?m)^@(\w+)\n", NOTES.read_text("utf-8"))
+    names = names_and_texts[::2]
+    texts = dict(zip(names, map(str.strip, names_and_texts[1::2]), strict=True))
+    after = texts.pop("end")
+    return before.strip(), texts, after
 
 
 def title() -> str:
@@ -77,8 +80,8 @@ def title() -> str:
 
 def texts() -> list[str]:
     """The comments and docstrings of the listing, for a catalogue."""
-    found = (text for *_, text in comments(FILE.read_text("utf-8")))
-    return [text for text in found if re.search("[A-Za-z]{3}", text)]
+    remarks = (text for *_, text in comments(FILE.read_text("utf-8")))
+    return [text for text in remarks if re.search("[A-Za-z]{3}", text)]
 
 
 def comments(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int], str]]:
@@ -97,20 +100,22 @@ def in_words(source: str, word: Callable[[str], str]) -> str:
     Banners and docstrings keep their form.
     """
     lines = source.split("\n")
+    # from the end: a longer docstring moves only lines that are done
     for (first, column), (last, end), text in reversed([*comments(source)]):
         old = lines[first - 1][column:] if first < last else lines[first - 1][column:end]
         new = word(text)
         if new == text:
             continue
         if old.startswith('"""'):
-            wide = [*textwrap.wrap(new, (WIDTH - column) // 2 - 2)] or [""]
-            made = f'"""{wide[0]}' + "".join(f"\n{' ' * column}{line}" for line in wide[1:]) + '"""'
+            # a Chinese character is two columns wide
+            wrapped = textwrap.wrap(new, (WIDTH - column) // 2 - 2)
+            remark = '"""' + f"\n{' ' * column}".join(wrapped) + '"""'
         elif re.fullmatch("# " + BANNER, old):
-            made = f"# === {new} ".ljust(WIDTH - 2 - len(new), "=")
+            remark = f"# === {new} ".ljust(WIDTH - 2 - len(new), "=")
         else:
-            made = f"# {new}"
-        whole = lines[first - 1][:column] + made + lines[last - 1][end:]
-        lines[first - 1 : last] = whole.split("\n")
+            remark = f"# {new}"
+        text_of_lines = lines[first - 1][:column] + remark + lines[last - 1][end:]
+        lines[first - 1 : last] = text_of_lines.split("\n")
     return "\n".join(lines)
 
 
@@ -123,12 +128,12 @@ def notebook(word: Callable[[str], str] = str) -> nbformat.NotebookNode:
     before, texts, after = notes()
     cells = [nbformat.v4.new_markdown_cell(before, id="before")]
     for number, block in enumerate(blocks(source)):
-        (name,) = defines(block) & texts.keys()
-        title, _, rest = texts[name].rpartition("\n\n")
+        (name,) = defines(block) & texts.keys()  # each block has one text, or this fails
+        title, _, note = texts[name].rpartition("\n\n")
         if title:
             cells.append(nbformat.v4.new_markdown_cell(title, id=f"title-{number}"))
         cells.append(nbformat.v4.new_code_cell(block, id=f"block-{number}"))
-        cells.append(nbformat.v4.new_markdown_cell(rest, id=f"note-{number}"))
+        cells.append(nbformat.v4.new_markdown_cell(note, id=f"note-{number}"))
     cells.append(nbformat.v4.new_markdown_cell(after, id="after"))
     return nbformat.v4.new_notebook(cells=cells)
 

@@ -53,11 +53,11 @@ METADATA = {
     "jupytext": {"text_representation": PERCENT},
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
 }
-# how a cell begins that a first reader may skip, and one that only shows something
-FOLDED = "# @title ", "@example\n"
+EXAMPLE = "@example\n"  # how a cell begins that only shows something
+FOLDED = "# @title ", EXAMPLE  # how those begin that a first reader may skip
 ANSWER = "# @title Answer "  # how a cell begins whose output a reader should not see by chance
-# how prose ends whose answer the next cells show
-ASKED = r'<details class="answer">(?:(?!<details)[^\0])*</details>\s*$'
+# how prose ends with a question that the next cells answer
+QUESTION = r'<details class="answer">(?:(?!<details)[^\0])*</details>\s*$'
 # a number's name in `quotes.py`, behind it in a script or a README
 QUOTED = r"(?<=[\w%)])<!--([^<>\n]+)-->"
 ENABLE_CHARTS = (
@@ -67,43 +67,58 @@ ENABLE_CHARTS = (
 
 def build(script: str) -> NotebookNode:
     """The notebook that the text of a py:percent script describes, not yet executed."""
-    seen: Counter[str] = Counter()
-    # 2 after prose that ends with a question, 1 after the next prose: cells behind both answer it
-    asked = 0
+    count_by_digest: Counter[str] = Counter()
     cells = jupytext.reads(script, fmt="py:percent").cells
     for cell in cells:
         if cell.cell_type == "markdown":
             cell.source = re.sub(QUOTED, "", cell.source)
+        # ids from the content, so that a changed cell changes no other one
         digest = hashlib.sha256(f"{cell.cell_type}\0{cell.source}".encode()).hexdigest()[:8]
-        seen[digest] += 1
-        # equal cells need different ids
-        cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
+        count_by_digest[digest] += 1
+        count = count_by_digest[digest]
+        cell.id = digest if count == 1 else f"{digest}-{count}"  # equal cells need different ids
         cell.metadata = {"tags": cell.metadata["tags"]} if "tags" in cell.metadata else {}
-        if cell.cell_type == "code" and cell.source.startswith(FOLDED):
-            fold(cell)
-        elif cell.cell_type == "markdown":
-            headed = re.search("(?m)^#", cell.source)
-            asked = 2 if re.search(ASKED, cell.source) else asked == 2 and not headed
-        elif asked == 1:
-            asked = 0  # a cell whose code is the next step
-        if asked and cell.source.startswith(FOLDED[1]):
-            cell.metadata["jupyter"]["outputs_hidden"] = True
-        if "hide-output" in cell.metadata.get("tags", []):
-            cell.metadata["jupyter"] = {"outputs_hidden": True}
+    fold_and_hide(cells)
     notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": METADATA, "cells": cells}
     return nbformat.from_dict(json.loads(json.dumps(notebook)))  # a copy: METADATA stays as it is
+
+
+def fold_and_hide(cells: list[NotebookNode]) -> None:
+    """Fold the cells that a first reader may skip, and hide outputs that answer a question.
+
+    A question stands at the end of prose. It reaches over the examples behind that prose, and over
+    those behind the next prose too, if that has no heading and isn't followed by code of the text:
+    such code is the next step, and what it shows answers no question any more.
+    """
+    reach = 0  # pieces of prose: 2 from a question on, 1 behind the next prose
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            if re.search(QUESTION, cell.source):
+                reach = 2
+            elif reach == 2 and not re.search("(?m)^#", cell.source):
+                reach = 1
+            else:
+                reach = 0
+        elif cell.source.startswith(FOLDED):
+            fold(cell)
+            if reach and cell.source.startswith(EXAMPLE):
+                cell.metadata["jupyter"]["outputs_hidden"] = True
+        elif reach == 1:
+            reach = 0
+        if "hide-output" in cell.metadata.get("tags", []):
+            cell.metadata["jupyter"] = {"outputs_hidden": True}
 
 
 def fold(cell: NotebookNode) -> None:
     """Mark a cell as folded for the page (a tag), JupyterLab, and Colab, which shows the title."""
     answer = cell.source.startswith(ANSWER)
     tag = "hide-cell" if answer else "hide-input"
-    others = [other for other in cell.metadata.get("tags", []) if other != tag]
-    cell.metadata["tags"] = [*others, tag]
-    cell.metadata |= {
-        "jupyter": dict.fromkeys(["source_hidden", "outputs_hidden"][: 1 + answer], True),
-        "cellView": "form",
-    }
+    tags = [name for name in cell.metadata.get("tags", []) if name != tag]
+    cell.metadata["tags"] = [*tags, tag]
+    cell.metadata["jupyter"] = {"source_hidden": True}
+    if answer:
+        cell.metadata["jupyter"]["outputs_hidden"] = True
+    cell.metadata["cellView"] = "form"
 
 
 def as_lines(notebook: NotebookNode) -> list[str]:
@@ -127,11 +142,11 @@ def executed_in_order(notebook: NotebookNode) -> bool:
 
 def check(script: Path, notebook: Path) -> int:
     """Print how the notebook differs from what the script makes; returns the exit status."""
-    found = nbformat.reads(notebook.read_text("utf-8"), 4)
-    made = as_lines(build(script.read_text("utf-8")))
+    committed = nbformat.reads(notebook.read_text("utf-8"), 4)
+    expected = as_lines(build(script.read_text("utf-8")))
     names = notebook.name, f"made from {script.name}"
-    lines = list(difflib.unified_diff(as_lines(found), made, *names, lineterm=""))
-    if not lines and not executed_in_order(found):
+    lines = list(difflib.unified_diff(as_lines(committed), expected, *names, lineterm=""))
+    if not lines and not executed_in_order(committed):
         lines = [f"{notebook.name}: not every cell was executed once, from the top"]
     if lines:
         print(*lines, "make it again: python -m blog notebook run", sep="\n")
@@ -204,7 +219,7 @@ def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> 
     with tempfile.TemporaryDirectory() as sockets:
         client = prepare_client(notebook, folder, sockets, timeout)
         with client.setup_kernel():
-            enable_charts(client)
+            enable_charts(client)  # before the first cell, which may draw one
             for number, (index, cell) in enumerate(cells, 1):
                 first_line = cell.source.strip().removeprefix("@example\n").partition("\n")[0]
                 say(f"[{number:3}/{len(cells)}] {first_line[:80]:80}", end="", flush=True)
@@ -241,15 +256,16 @@ def machine_paths(folder: Path) -> list[tuple[str, str]]:
         names[Path.home()] = "~"
     deepest_first = sorted(names, key=lambda path: -len(path.parts))
     paths = [path for path in deepest_first if path != Path(path.anchor)]
-    whole = [(re.escape(str(path)) + r"(?![\w.-])", names[path]) for path in paths]
-    return [(r"[^\s'\"]*ipykernel_\d+[/\\]\d+\.py", "<cell>"), *whole]
+    # a path ends where no character of a name follows
+    patterns = [(re.escape(str(path)) + r"(?![\w.-])", names[path]) for path in paths]
+    return [(r"[^\s'\"]*ipykernel_\d+[/\\]\d+\.py", "<cell>"), *patterns]
 
 
 def run(script: Path, out: Path, timeout: int) -> None:
     """Execute the script's cells in its own folder and write the notebook."""
     text = script.read_text("utf-8")
     notebook = build(text)
-    out.parent.mkdir(parents=True, exist_ok=True)  # now, not after minutes of work
+    out.parent.mkdir(parents=True, exist_ok=True)  # an error now, not after minutes of work
     execute(notebook, script.parent, text, timeout)
     replacements = machine_paths(script.parent)
     for cell in notebook.cells:
@@ -271,8 +287,9 @@ def main(
         timeout: seconds that one cell may take.
     """
     status = 0
+    paths = [script.resolve()] if script else SCRIPTS
     try:
-        for path in [script.resolve()] if script else SCRIPTS:
+        for path in paths:
             notebook = (out or path.parent) / f"{path.stem}.ipynb"
             if command == "run":
                 run(path, notebook, timeout)

@@ -86,6 +86,7 @@ def mark_the_paper(tree: BeautifulSoup, prose: Prose) -> None:
         for node in section.find_all(["p", "ul", "ol", "details"], recursive=False):
             pieces = [child for child in node.children if str(child).strip()]
             picture = node.find(class_=["picture", "explorer"], recursive=False)
+            # a line that is all bold or italic is the title of what follows
             title = len(pieces) == 1 and pieces[0].name in ("em", "strong")
             if key == "source" and not picture and not title:
                 node["class"] = [*node.get("class", []), "paper"]
@@ -99,15 +100,19 @@ def addresses(name: str, repository: str | None, folder: str) -> dict[str, str]:
     """
     if repository is None:
         repository = re.search(r'(?m)^REPOSITORY = "([^"]*)"', DOCUMENT.read_text("utf-8"))[1]
-    found = re.fullmatch(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?", repository)
-    if not found:
+    on_github = re.fullmatch(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?", repository)
+    if not on_github:
         return {"repository": repository}
-    colab = f"https://colab.research.google.com/github/{found[1]}/{found[2]}/blob/main/{name}.ipynb"
+    owner, project = on_github.groups()
     # where .github/workflows/page.yml publishes the pages
-    own = f"https://{found[1].lower()}.github.io/{found[2]}/"
+    site = f"https://{owner.lower()}.github.io/{project}/"
     page = "" if name == DOCUMENT.stem and not folder else f"{folder}{name}.html"
-    image = f"{own}live_figure.png"
-    return {"repository": repository, "colab": colab, "address": own + page, "image": image}
+    return {
+        "repository": repository,
+        "colab": f"https://colab.research.google.com/github/{owner}/{project}/blob/main/{name}.ipynb",
+        "address": site + page,
+        "image": f"{site}live_figure.png",
+    }
 
 
 def make_page(
@@ -118,48 +123,50 @@ def make_page(
 
     It is in English or in a language with a catalogue. Raises PageError.
     """
-    own = Language(language)
+    edition = Language(language)
     anchors = [] if language == "en" else editions.anchors(notebook)
     if language != "en":
         notebook = editions.translated(notebook, language)
     notebook.cells = cells_of_the_page(notebook)
-    prose = Prose(folder, anchors, english=own.up)
+    prose = Prose(folder, anchors, english=edition.up)
     render_prose(notebook, prose)
+    # one tree of all prose, in which links, times and headings are seen together; a <section> of it
+    # goes back to its cell at the end
     tree = parse("".join(f"<section>{holder[key]}</section>" for holder, key in prose.places))
     headings = tree(HEADINGS, id=True)
     if not headings:
         raise PageError("the notebook has no heading to be the page's title")
     mark_what_is_read(tree, notebook)  # before all times, in which it counts
-    time_the_road(tree, own.say)
+    time_the_road(tree, edition.say)
     if name in LEFT:
         mark_the_paper(tree, prose)
     for table in tree("table"):  # in a box that scrolls if the screen is too narrow
         table.wrap(tree.new_tag("div", attrs={"class": "table"}))
-    Links(tree, own.say).add()  # before formulas are drawn: a symbol is found by its TeX
+    Links(tree, edition.say).add()  # before formulas are drawn: a symbol is found by its TeX
     draw_formulas(tree)
-    content = about_the_page(name, repository, own) | of_the_text(tree, headings)
-    content |= of_the_cells(notebook, prose, own)
+    content = about_the_page(name, repository, edition) | of_the_text(tree, headings)
+    content |= of_the_cells(notebook, prose, edition)
     content["style"] = "\n".join(styles(name, tree))
     content["moved"] = json.dumps(places) if (places := moved(name, prose.ids)) else ""
-    add_anchors(tree, headings, own.say)
+    add_anchors(tree, headings, edition.say)
     for (holder, key), section in zip(prose.places, tree.contents, strict=True):
         holder[key] = section.decode_contents()
-    text = export(notebook, content, own.say)
+    text = export(notebook, content, edition.say)
     refuse_requests(text)
     return text
 
 
-def about_the_page(name: str, repository: str | None, own: Language) -> dict[str, Any]:
+def about_the_page(name: str, repository: str | None, edition: Language) -> dict[str, Any]:
     """What the template needs to know of a page apart from its notebook."""
-    texts = json.dumps(own.texts, ensure_ascii=False).replace("<", "\\u003c")
+    texts = json.dumps(edition.texts, ensure_ascii=False).replace("<", "\\u003c")
     return {
         "name": name,
-        "language": own.code,
-        "editions": other_editions(name, own) if name in [*editions.NAMES, ONE_SCREEN] else [],
-        "others": other_pages(name, own),
-        "companion": own.up + companion.NAME,
-        "words": texts if own.texts else "",
-        **addresses(name, repository, own.folder),
+        "language": edition.code,
+        "editions": other_editions(name, edition) if name in [*editions.NAMES, ONE_SCREEN] else [],
+        "others": other_pages(name, edition),
+        "companion": edition.up + companion.NAME,
+        "words": texts if edition.texts else "",
+        **addresses(name, repository, edition.folder),
         "base": css("base"),
         "learn": css("learn"),  # the style of a frame
         "script": script(),
@@ -176,10 +183,13 @@ def of_the_text(tree: BeautifulSoup, headings: list[Tag]) -> dict[str, Any]:
         "title": words(headings[0].descendants),
         "description": shortened(words(tree.p.descendants)) if tree.p else "",
         "parts": contents(headings),
+        "figure": tree.find(class_="arch-fig") is not None,  # then it stays in the margin
     }
 
 
-def of_the_cells(notebook: nbformat.NotebookNode, prose: Prose, own: Language) -> dict[str, Any]:
+def of_the_cells(
+    notebook: nbformat.NotebookNode, prose: Prose, edition: Language
+) -> dict[str, Any]:
     """What only some pages hold: charts, live figures, trainings made beforehand, MicroPython."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     charts = any(CHART in output.get("data", {}) for output in outputs)
@@ -187,10 +197,10 @@ def of_the_cells(notebook: nbformat.NotebookNode, prose: Prose, own: Language) -
     return {
         # as the document's `choose_data` says
         "made_up": any("going on with a few made-up phrases" in text for text in printed),
-        "rows": rows_of_the_page(own.say) if TRAINER in prose.ids else {},
+        "rows": rows_of_the_page(edition.say) if TRAINER in prose.ids else {},
         "vega": f"(() => {{{vega()}}})();" if charts else "",
-        "live": live_figure(own) if prose.live else "",
-        "python": python(own.say) if prose.live else {},
+        "live": live_figure(edition) if prose.live else "",
+        "python": python(edition.say) if prose.live else {},
     }
 
 
@@ -215,39 +225,41 @@ def shortened(text: str) -> str:
     return textwrap.shorten(text, 200, placeholder=" …")
 
 
-def other_editions(name: str, own: Language) -> list[tuple[str, str, str]]:
+def other_editions(name: str, edition: Language) -> list[tuple[str, str, str]]:
     """The other languages of a page: code, name, and the page's address seen from this one."""
     names = {"en": "English"}
     for code in editions.languages():
         names[code] = editions.load(code).metadata.get("Language-Name", code)
     return [
-        (code, names[code], f"{own.up}{'' if code == 'en' else code + '/'}{name}.html")
+        (code, names[code], f"{edition.up}{'' if code == 'en' else code + '/'}{name}.html")
         for code in names
-        if code != own.code
+        if code != edition.code
     ]
 
 
-def other_pages(name: str, own: Language) -> list[tuple[str, str]]:
+def other_pages(name: str, edition: Language) -> list[tuple[str, str]]:
     """The pages that belong to this one: the title of each, and its address seen from this one."""
     sources = {script.stem: script.read_text("utf-8") for script in twins.SCRIPTS}
     titles = {stem: re.search(r"(?m)^# # (.+)$", source)[1] for stem, source in sources.items()}
     titles[ONE_SCREEN] = listing.title()
     if name not in titles:
         return []
-    known = editions.meanings(own.code) if own.texts else {}
+    translations = editions.meanings(edition.code) if edition.texts else {}
     pages = []
     for stem, title in titles.items():
-        translated = stem in [*editions.NAMES, ONE_SCREEN]
-        if stem != name:
-            shown = known.get(title, title) if translated else title
-            pages.append((shown, f"{'' if translated else own.up}{stem}.html"))
+        if stem == name:
+            continue
+        if stem in [*editions.NAMES, ONE_SCREEN]:
+            pages.append((translations.get(title, title), f"{stem}.html"))
+        else:
+            pages.append((title, f"{edition.up}{stem}.html"))
     return pages
 
 
 def moved(name: str, ids: set[str]) -> dict[str, str]:
     """The ids that were once on this page, and where a link to one of them should lead."""
     places = dict(MOVED.get(name, {}))
-    if name == LEFT[0]:
+    if name == LEFT[0]:  # every heading of the second may have been linked to here
         gone = editions.anchors(twins.build((BLOG.parent / f"{LEFT[1]}.py").read_text("utf-8")))
         places |= {place: f"{LEFT[1]}.html#{place}" for place in map(anchor_name, gone)}
     return {place: to for place, to in places.items() if place not in ids}
@@ -257,10 +269,10 @@ def moved(name: str, ids: set[str]) -> dict[str, str]:
 def script() -> str:
     """The script of every page, put together out of blog/scripts."""
     command = [str(BLOG / "bundle.js"), "document"]
-    done = run_node(*command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
-    if done.returncode:
+    process = run_node(*command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+    if process.returncode:
         raise PageError("the page's script cannot be put together (see above)")
-    return done.stdout
+    return process.stdout
 
 
 @functools.cache
@@ -269,16 +281,18 @@ def vega() -> str:
     return vl_convert.javascript_bundle()
 
 
-def live_figure(own: Language) -> str:
+def live_figure(edition: Language) -> str:
     """What the live figures share: their template and style, and the shipped model."""
     from translator.explorer import content, figure
     from translator.files import model_folder
     from translator.model_folder import read_translator
 
     folder = model_folder()
-    whole = figure(content(read_translator(folder), folder.name, SENTENCE))
-    template, end, rest = whole.partition("</template>")
-    return (editions.labelled(template + end, own.say) if own.texts else template + end) + rest
+    figures = figure(content(read_translator(folder), folder.name, SENTENCE))
+    template, end, model = figures.partition("</template>")
+    if edition.texts:  # only the template has words
+        return editions.labelled(template + end, edition.say) + model
+    return figures
 
 
 def python(say: Callable[[str], str]) -> dict[str, str]:
@@ -291,13 +305,13 @@ def python(say: Callable[[str], str]) -> dict[str, str]:
         if old not in text:
             raise PageError(f"{MICROPYTHON.name} has no {old!r}: another version?")
         text = text.replace(old, new)
-    mistakes = CATALOGUE | SLIPS
-    told = {}
+    mistakes = {}
     for name in editions.mistakes_of_the_page():
-        told[name] = {"line": mistakes[name].line, "effect": say(mistakes[name].effect)}
+        mistake = (CATALOGUE | SLIPS)[name]
+        mistakes[name] = {"line": mistake.line, "effect": say(mistake.effect)}
     forms = {name: function.forms() for name, function in FUNCTIONS.items()}
-    written = json.dumps({"mistakes": told, "forms": forms}, ensure_ascii=False)
-    written = written.replace("<", "\\u003c")
+    written = json.dumps({"mistakes": mistakes, "forms": forms}, ensure_ascii=False)
+    written = written.replace("<", "\\u003c")  # or a text could end the script that holds it
     wasm = gzip.compress((MICROPYTHON / "micropython.wasm").read_bytes(), mtime=0)
     return {"script": text, "wasm": base64.b64encode(wasm).decode(), "written": written}
 
@@ -308,16 +322,24 @@ def rows_of_the_page(say: Callable[[str], str]) -> dict[str, str]:
 
     files = [BLOG / f"{name}.jsonl" for name in ("learned", "patients")]
     rows = {file.stem: file.read_text("utf-8") for file in files if file.exists()}
-    tests, known = {}, {}
+    tests = {}
     for name, test in examine.TESTS.items():
         if name in editions.CLINIC_TESTS:
-            own = {"measured": say(test.measured), "means": say(test.means)}
-            tests[name] = test._asdict() | own
+            texts = {"measured": say(test.measured), "means": say(test.means)}
+            tests[name] = test._asdict() | texts
+    patients = {}
     for name in editions.mistakes_of_the_clinic():
-        found = mistakes.CATALOGUE[name]
-        known[name] = {"line": found.line, "belief": say(found.belief), "effect": say(found.effect)}
-        known[name] |= {"section": anchor_name(found.section), "found": found.seen_by}
-    rows["clinic"] = json.dumps({"tests": tests, "mistakes": known}, ensure_ascii=False)
+        mistake = mistakes.CATALOGUE[name]
+        patients[name] = {
+            "label": say(mistake.label),
+            "group": say(mistakes.GROUPS[mistake.kind]),
+            "line": mistake.line,
+            "belief": say(mistake.belief),
+            "effect": say(mistake.effect),
+            "section": anchor_name(mistake.section),
+            "seen_by": mistake.seen_by,
+        }
+    rows["clinic"] = json.dumps({"tests": tests, "mistakes": patients}, ensure_ascii=False)
     return {name: text.replace("<", "\\u003c") for name, text in rows.items()}
 
 
@@ -374,8 +396,8 @@ def listing_page(out: Path, /, *, repository: str | None = None, language: str =
         repository: its public address; without one, the document's REPOSITORY.
         language: one that has a catalogue in languages/.
     """
-    known = {} if language == "en" else editions.meanings(language, listing.FILE.name)
-    cells = listing.notebook(lambda text: known.get(text, text))
+    translations = {} if language == "en" else editions.meanings(language, listing.FILE.name)
+    cells = listing.notebook(lambda text: translations.get(text, text))
     try:
         page = make_page(cells, ONE_SCREEN, BLOG.parent, repository, language)
         text = listing.filled(page).encode()

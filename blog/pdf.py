@@ -9,7 +9,6 @@ fetched.
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 # for letters that a machine may lack; from `make pdf`
 FONTS = Path(__file__).parent / "node_modules" / "@fontsource"
@@ -38,11 +37,18 @@ def print_page(page: Path, out: Path, chromium: str) -> None:
         )
         tab.evaluate("document.fonts.ready.then(() => true)")
         margin = {"top": "18mm", "bottom": "18mm", "left": "17mm", "right": "17mm"}
-        options: dict[str, Any] = {"format": "A4", "margin": margin, "print_background": True}
-        options["prefer_css_page_size"] = True  # the listing's page has a size of its own
-        options["display_header_footer"] = True
-        options |= {"header_template": "<span></span>", "footer_template": FOOTER}
-        tab.pdf(path=out, outline=True, tagged=True, **options)
+        tab.pdf(
+            path=out,
+            format="A4",
+            margin=margin,
+            print_background=True,
+            prefer_css_page_size=True,  # the listing's page has a size of its own
+            display_header_footer=True,
+            header_template="<span></span>",  # an empty one would give Chromium's own
+            footer_template=FOOTER,
+            outline=True,
+            tagged=True,
+        )
         browser.close()
 
 
@@ -51,8 +57,7 @@ def main(page: Path, out: Path, /, *, chromium: str | None = None) -> int:
     chromium = chromium or shutil.which("chromium") or shutil.which("google-chrome")
     name = Path(__file__).name
     if not page.is_file():
-        missing = f"there is no page {page}; make html or make page writes it"
-        print(f"{name}: {missing}", file=sys.stderr)
+        print(f"{name}: there is no page {page}; make html or make page writes it", file=sys.stderr)
         return 1
     if not chromium:
         print(f"{name}: needs Chromium; --chromium says where it is", file=sys.stderr)

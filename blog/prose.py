@@ -26,6 +26,7 @@ OWN_IDS = {  # those of the template
     "explorer-figure", "explorer-content", "top", "contents", "left", "theme", "toc", "content",
     "your-sentence", "style-base", "style-learn", "learned", "patients", "clinic", "trainer",
     "clinic-frame", "road", "road-home", "micropython", "micropython-wasm", "explorer-weights",
+    "place", "where",
 }  # fmt: skip
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 parse = functools.partial(BeautifulSoup, features="html.parser")  # a piece of HTML as a tree
@@ -42,7 +43,7 @@ class Prose(IPythonRenderer):
         super().__init__(escape=False)
         self.folder = folder
         self.english = english  # the folder of the English pages, seen from this one
-        self.ids = set(OWN_IDS)
+        self.ids = set(OWN_IDS)  # that nothing else may have
         self.live = 0  # how many live figures there are
         self.anchors = list(anchors)  # of a translation: the English headings still to come
         # each object that holds prose, and under which key
@@ -54,7 +55,8 @@ class Prose(IPythonRenderer):
 
     def block_math(self, body: str) -> str:
         """`$$...$$`; a numbered equation can be linked to."""
-        formula, number = self.inline_math(body, "display"), re.search(r"\\tag\{(\d+)\}", body)
+        formula = self.inline_math(body, "display")
+        number = re.search(r"\\tag\{(\d+)\}", body)
         if number is None:
             return formula
         return f'<span class="equation" id="equation-{number[1]}">{formula}</span>'
@@ -67,6 +69,7 @@ class Prose(IPythonRenderer):
         """A heading with an id of its own."""
         base = anchor_name(self.anchors.pop(0) if self.anchors else words(parse(text).descendants))
         names = itertools.chain([base], (f"{base}-{count}" for count in itertools.count(2)))
+        # two headings may have one text, and no two elements one id
         name = next(name for name in names if name not in self.ids)
         self.ids.add(name)
         return f'<h{level} id="{name}">{text}</h{level}>\n'
@@ -76,11 +79,16 @@ class Prose(IPythonRenderer):
 
         All pages of a language are in one folder.
         """
-        if found := re.fullmatch(r"(?:(?:[.\w]+/)*(\w+))?(?(1)\.ipynb)(?:#(.+))?", url):
-            folder = "" if found[1] in editions.NAMES else self.english
-            page = f"{folder}{found[1]}.html" if found[1] else ""
-            url = page + (f"#{anchor_name(found[2])}" if found[2] else "")
-        url = f"{ONE_SCREEN}.html" if url == f"{ONE_SCREEN}.py" else url  # the listing has a page
+        if link := re.fullmatch(r"(?:(?:[.\w]+/)*(\w+))?(?(1)\.ipynb)(?:#(.+))?", url):
+            notebook, heading = link.groups()
+            url = ""
+            if notebook:  # what has no translation stands with the English pages
+                folder = "" if notebook in editions.NAMES else self.english
+                url = f"{folder}{notebook}.html"
+            if heading:
+                url += f"#{anchor_name(heading)}"
+        if url == f"{ONE_SCREEN}.py":  # the listing has a page
+            url = f"{ONE_SCREEN}.html"
         return super().link(text, url, title)
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
@@ -102,8 +110,9 @@ class Prose(IPythonRenderer):
         if url != LIVE:
             return picture
         self.live += 1
-        shown = picture if self.live == 1 else f"<span>{alt}</span>"
-        return f'<span class="explorer" data-number="{self.live}">{shown}</span>'
+        # the picture stands there until the figure does; once is enough for the page's size
+        content = picture if self.live == 1 else f"<span>{alt}</span>"
+        return f'<span class="explorer" data-number="{self.live}">{content}</span>'
 
     def inline_svg(self, file: Path) -> Tag:
         """The file's <svg>. Its ids must differ from the page's, because it becomes part of it."""
@@ -138,9 +147,10 @@ def at_headings(cell: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     """A cell, or its pieces with headings: what scripts add to a section goes behind all of it."""
     if cell.cell_type != "markdown":
         return [cell]
-    pieces = enumerate(re.split(r"\n(?=#{1,6} )", cell.source))
-    parts = ({**cell, "id": f"{cell.id}-{i}", "source": text} for i, text in pieces)
-    return [*map(nbformat.NotebookNode, parts)]
+    return [
+        nbformat.NotebookNode({**cell, "id": f"{cell.id}-{i}", "source": text})
+        for i, text in enumerate(re.split(r"\n(?=#{1,6} )", cell.source))
+    ]
 
 
 def cells_of_the_page(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:

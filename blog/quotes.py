@@ -84,16 +84,17 @@ def long_runs() -> Quotes:
         groups = [[row["score"] for row in runs[k, split, s].values()] for k, s in kinds.items()]
         return lab.pooled(groups)[0]
 
-    ours = dict.fromkeys(("en-de base", "en-de rotary"), BEAM)
-    others = dict.fromkeys(("de-en base", "de-en rotary", "old pairs", "new pairs"), BEAM)
-    others |= dict.fromkeys(("close to Wu", "close to Wu, rotary"), "beam 5, alpha 1.0")
+    # each kind of run, and the search that its rows are of
+    en_de = dict.fromkeys(("en-de base", "en-de rotary"), BEAM)
+    de_en = dict.fromkeys(("de-en base", "de-en rotary", "old pairs", "new pairs"), BEAM)
+    de_en |= dict.fromkeys(("close to Wu", "close to Wu, rotary"), "beam 5, alpha 1.0")
     quotes = {
-        "s en-de": f"{pooled(lab.TEST, ours):.2f}",
-        "s of the others": f"{pooled(lab.TEST, others):.2f}",
+        "s en-de": f"{pooled(lab.TEST, en_de):.2f}",
+        "s of the others": f"{pooled(lab.TEST, de_en):.2f}",
     }
     for name, split in {"second claim": lab.TEST, "second claim val": "val"}.items():
         mean = lab.long_difference(runs, "en-de base", "en-de rotary", split, BEAM)[0]
-        quotes[name] = f"{mean:.1f} ± {lab.seeds_reach(pooled(split, ours), 4):.1f}"
+        quotes[name] = f"{mean:.1f} ± {lab.seeds_reach(pooled(split, en_de), 4):.1f}"
     mean, reach = lab.long_difference(runs, "old pairs", "new pairs", "val", BEAM)
     quotes["new pairs val"] = f"{mean:.1f} ± {reach:.1f}"
     return quotes
@@ -178,9 +179,10 @@ def speed() -> Quotes:
         pairs.setdefault(row["preset"], []).append(row["ratio_of_pairs"])
     quotes |= {f"2022 {preset}": listed(ratios) for preset, ratios in pairs.items()}
     for row in saved_rows("peers"):  # the last of each size
-        medians = {who: found["median"] for who, found in row["tokens_per_second"].items()}
-        for who, tokens in medians.items():
-            quotes[f"{who} {row['preset']}"] = f"{medians['this'] / tokens:.1f}"
+        speeds = row["tokens_per_second"]
+        for program, speed in speeds.items():
+            ratio = speeds["this"]["median"] / speed["median"]
+            quotes[f"{program} {row['preset']}"] = f"{ratio:.1f}"
     for row in saved_rows("step_profile"):
         if "mfu" in row:
             quotes[f"MFU {row['preset']}"] = f"{row['mfu']:.0%}"
@@ -200,8 +202,8 @@ def blind() -> Quotes:
     return {"blind without heart": f"{len(caught)} of the {len(harmful)}"}
 
 
-def learned() -> Quotes:
-    """What numbers of pairs, of tokens and of minutes give."""
+def pairs_learned() -> Quotes:
+    """What numbers of pairs give: of captions each time twice as many, and of messages."""
     curve: dict[tuple[str, int], list[float]] = {}
     for row in saved_rows("curve"):
         if row["kind"] == "curve" and row["start"] == "scratch":
@@ -211,13 +213,23 @@ def learned() -> Quotes:
     messages = next(
         np.mean(bleu) for (data, n), bleu in curve.items() if "mes" in data and n == 4000
     )
-    recipes: dict[str, list[float]] = {}
+    return {
+        "captions doubled": f"{min(gains):.1f} to {max(gains):.1f}",
+        "messages 4000": f"{messages:.1f}",
+    }
+
+
+def million_tokens() -> Quotes:
+    """What recipes give for a million tokens, and a dropout that grows to a short run."""
+    recipes: dict[str, list[float]] = {}  # in the order of the rows, from one change to the next
     for row in saved_rows("million"):
         recipes.setdefault(row["recipe"], []).append(row["bleu"])
     paper, falling, muon, rotary, always, tiny = (np.mean(bleu) for bleu in recipes.values())
-    quotes = {
-        "captions doubled": f"{min(gains):.1f} to {max(gains):.1f}",
-        "messages 4000": f"{messages:.1f}",
+    of_2150 = {
+        row["model"]: row["bleu"] for row in saved_rows("quality") if row.get("step") == 2150
+    }
+    gain = of_2150["tiny-2150-growing-dropout"] - of_2150["tiny-2150-no-dropout"]
+    return {
         "million tokens": f"{tiny:.1f}",
         "million tokens, dropout 0.1": f"{always:.1f}",
         "million tokens, no dropout": f"{rotary:.1f}",
@@ -227,12 +239,13 @@ def learned() -> Quotes:
         "rotary positions' gain": f"{rotary - muon:.1f}",
         "dropout's loss": f"{rotary - always:.1f}",
         "seeds of a million tokens": f"{max(max(b) - min(b) for b in recipes.values()):.1f}",
+        "growing dropout's gain": f"{gain:.1f}",
     }
-    of_2150 = {
-        row["model"]: row["bleu"] for row in saved_rows("quality") if row.get("step") == 2150
-    }
-    growing, none = of_2150["tiny-2150-growing-dropout"], of_2150["tiny-2150-no-dropout"]
-    quotes["growing dropout's gain"] = f"{growing - none:.1f}"
+
+
+def seconds_and_minutes() -> Quotes:
+    """What a translation takes, and what minutes of training give."""
+    quotes: Quotes = {}
     speed = saved_rows("decoding_speed")[-1]
     for name, seconds in speed["process_seconds"].items():
         quotes[f"process, {name}"] = f"{seconds:.2f}"
@@ -249,15 +262,15 @@ def expectations() -> Quotes:
     runs = plan.measured()
     tried = [row for row in saved_rows("plan") if "seen" in row]
     curves = [row for row in saved_rows("curve") if row["kind"] == "curve"]
-    others = len(tried) + sum(row["data"] != "multi30k" for row in curves)
+    elsewhere = len(tried) + sum(row["data"] != "multi30k" for row in curves)
     ratios = [row["minutes"] / row["predicted_minutes"] for row in tried]
     sick = [row for row in saved_rows("doctor") if row["expected"] == "resembles"]
     named = [len(row["resembles"]) for row in sick if row["named"]]
     row = next(row for row in saved_rows("confidence") if row["model"] == "multi30k-de-en")
     quotes = {
         "plan, runs": f"{len(runs)}",
-        "plan, runs on Multi30k": f"{len(runs) - others}",
-        "plan, other runs": f"{others}",
+        "plan, runs on Multi30k": f"{len(runs) - elsewhere}",
+        "plan, other runs": f"{elsewhere}",
         "plan, minutes": f"{max(*ratios, *(1 / ratio for ratio in ratios)):.1f}",
         "doctor, named": f"{min(named)} to {max(named)}",
     }
@@ -277,7 +290,7 @@ def listed(values: Any, digits: int = 1) -> str:
 
 
 SOURCES = (short_runs, long_runs, close_to_wu, quality, bootstrap)
-SOURCES += (speed, blind, learned, expectations)
+SOURCES += (speed, blind, pairs_learned, million_tokens, seconds_and_minutes, expectations)
 
 
 def from_rows() -> Quotes:
@@ -309,6 +322,7 @@ def rewritten(text: str, quotes: Quotes) -> tuple[str, list[str]]:
     Raises ValueError if a name has no computation, or stands behind something of another form.
     """
     changes = []
+    # from the end: a number of another length moves only marks that are done
     for mark in reversed([*re.finditer(QUOTED, text)]):
         quote = quotes.get(mark[1])
         if quote is None:

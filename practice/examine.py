@@ -149,9 +149,11 @@ class Finding(NamedTuple):
 
 def of_trainer(trainer: tat.Trainer, weights: int | None = None) -> Patient:
     """A model of the document, with its trainer and the decoding of `mistakes.translate`."""
-    model, optimizer = trainer.model, trainer.optimizer
+    model = trainer.model
     predict = functools.partial(predict_with, model)
-    rate = lambda: optimizer.param_groups[0]["lr"]  # noqa: E731
+
+    def rate() -> float:
+        return trainer.optimizer.param_groups[0]["lr"]
 
     def decode(pairs: list[Pair]) -> list[list[int]]:
         return mistakes.translate(model, pairs, max(len(pair.tgt) for pair in pairs) + 3)
@@ -169,6 +171,7 @@ def of_document(c: Config, vocab: int = len(tat.LETTERS), seed: int = 0) -> Pati
     """A fresh model of the document; its number of weights is that of Table 3."""
     torch.manual_seed(seed)
     norm, ffn = 2 * c.d_model, 2 * c.d_model * c.d_ff + c.d_ff + c.d_model
+    # an encoder layer: one attention (four matrices), two norms; a decoder layer: two, three
     layers = c.N * (12 * c.d_model**2 + 2 * ffn + 5 * norm)
     size = layers + vocab * c.d_model + (2 * norm if c.norm == "pre" else 0)
     return of_trainer(tat.Trainer(c.make_model(vocab), c), size)
@@ -176,10 +179,15 @@ def of_document(c: Config, vocab: int = len(tat.LETTERS), seed: int = 0) -> Pati
 
 def strangers(pairs: list[Pair], length: int = 6) -> list[Pair]:
     """Six pairs of equal lengths, of the words of others: a wire is the same whatever is said."""
-    draw, sides = random.Random(0), zip(*pairs, strict=True)
-    src, tgt = (sorted({i for ids in side for i in ids if i > EOS}) for side in sides)
-    drawn = [(draw.choices(src, k=length), draw.choices(tgt, k=length)) for _ in range(6)]
-    return [Pair([*one, EOS], [BOS, *other, EOS]) for one, other in drawn]
+    draw = random.Random(0)
+    src_words = sorted({i for pair in pairs for i in words(pair.src)})
+    tgt_words = sorted({i for pair in pairs for i in words(pair.tgt)})
+    drawn = []
+    for _ in range(6):
+        src = draw.choices(src_words, k=length)
+        tgt = draw.choices(tgt_words, k=length)
+        drawn.append(Pair([*src, EOS], [BOS, *tgt, EOS]))
+    return drawn
 
 
 def with_next(pairs: list[Pair]) -> list[Pair]:
@@ -195,15 +203,23 @@ def losses(
     With each way to smooth labels: the document's, PyTorch's, the 2018 edition's, fairseq's. And
     with each the mean over pairs of their own means.
     """
-    log_p, eps = patient.predict(pairs).float().log_softmax(-1), patient.smoothing
+    eps = patient.smoothing
+    log_p = patient.predict(pairs).float().log_softmax(-1)  # (B, T, V)
     y = tat.pad_rows([p.tgt[shift:] for p in pairs])[:, : log_p.size(1)].to(log_p.device)
-    log_p = log_p[:, : y.size(1)]
-    right = log_p.gather(-1, y.unsqueeze(-1)).squeeze(-1)
-    total, pad, V = log_p.sum(-1), log_p[..., PAD], log_p.size(-1)
-    spread = (total - pad) / (V - 1), total / V, (total - pad - right) / (V - 2)
+    log_p = log_p[:, : y.size(1)]  # with a shift of 2, there is one target fewer
+    target = log_p.gather(-1, y.unsqueeze(-1)).squeeze(-1)  # (B, T)
+    total = log_p.sum(-1)
+    pad = log_p[..., PAD]
+    V = log_p.size(-1)
+    # the mean log-probability of the tokens that share what is smoothed
+    spread = [
+        (total - pad) / (V - 1),  # all but padding: the document
+        total / V,  # all: PyTorch
+        (total - pad - target) / (V - 2),  # all but padding and the target: the 2018 edition
+        (total - target) / (V - 1),  # all but the target: fairseq
+    ]
     counts = torch.ones_like(y, dtype=torch.bool) if padding else y != PAD
-    spread = *spread, (total - right) / (V - 1)
-    by_word = [-((1 - eps) * right + eps * rest).where(counts, 0) for rest in spread]
+    by_word = [-((1 - eps) * target + eps * mean).where(counts, 0) for mean in spread]
     means = [loss.sum() / counts.sum() for loss in by_word]
     means += [(loss.sum(1) / counts.sum(1)).mean() for loss in by_word]
     return [mean.item() for mean in means]
@@ -222,13 +238,14 @@ def explanations(patient: Patient, pairs: list[Pair]) -> Iterator[float]:
     yield from losses(patient, pairs, padding=True)
     for shift in (0, 2):
         yield from losses(patient, pairs, shift)
-    changed = [with_next(pairs), with_next(pairs[::-1])[::-1]]
-    changed += [
-        [Pair(p.src, p.tgt[:-1]) for p in pairs],
-        [Pair(p.src, [BOS, *p.tgt]) for p in pairs],
+    changed_batches = [
+        with_next(pairs),
+        with_next(pairs[::-1])[::-1],  # with the one before
+        [Pair(p.src, p.tgt[:-1]) for p in pairs],  # without the end
+        [Pair(p.src, [BOS, *p.tgt]) for p in pairs],  # with two beginnings
     ]
-    for others in changed:
-        yield from losses(patient, others)
+    for batch in changed_batches:
+        yield from losses(patient, batch)
 
 
 @contextlib.contextmanager
@@ -294,27 +311,38 @@ def update(
 
 
 def see_wires(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
-    """What depends on what; nothing, where the answers are drawn by chance."""
-    some, model = strangers(pairs), patient.model
-    once, again = (patient.predict(some).log_softmax(-1) for _ in range(2))
+    """What depends on what; nothing, where the answers are drawn by chance.
+
+    First it is asked twice: if the answers differ, no difference between others says anything. Then
+    the wires are tried; if one that should be there seems cut, once more after some updates.
+    """
+    probe = strangers(pairs)
+    once, again = (patient.predict(probe).log_softmax(-1) for _ in range(2))
     twice = {"twice": (once - again).abs().max().item()}
-    if not twice["twice"] <= MOVED:
+    if not twice["twice"] <= MOVED:  # no number isn't, either
         return twice
-    moved = wires(patient.predict, some)
+    moved = wires(patient.predict, probe)
     connections = "past", "source", "source order", "target order"
     if patient.update and min(moved[name] for name in connections if name in moved) <= MOVED:
         awaken(patient, pairs)
-        moved = wires(patient.predict, some)
-    found = moved | twice | (see_modes(patient, some) if model else {})
-    if found["source"] > MOVED:
-        found["each word"] = least_word(patient, pairs)
-    if isinstance(model, tat.Transformer):
-        src = torch.tensor([p.src for p in some])
-        other = src.index_copy(1, torch.tensor([3]), src[:, :1])  # the first word again
-        with torch.inference_mode(), tat.evaluating(model):
-            one, two = (model.encode(x, tat.source_mask(x)) for x in (src, other))
-        found["looks ahead"] = (one - two)[:, 0].abs().max().item()
-    return found
+        moved = wires(patient.predict, probe)
+    values = moved | twice
+    if patient.model:
+        values |= see_modes(patient, probe)
+    if values["source"] > MOVED:
+        values["each word"] = least_word(patient, pairs)
+    if isinstance(patient.model, tat.Transformer):
+        values["looks ahead"] = look_ahead(patient.model, probe)
+    return values
+
+
+def look_ahead(model: tat.Transformer, pairs: list[Pair]) -> float:
+    """How far another fourth word of a source moves the encoder's vector of its first one."""
+    src = torch.tensor([p.src for p in pairs])
+    changed = src.index_copy(1, torch.tensor([3]), src[:, :1])  # the first word again
+    with torch.inference_mode(), tat.evaluating(model):
+        memory, changed_memory = (model.encode(x, tat.source_mask(x)) for x in (src, changed))
+    return (memory - changed_memory)[:, 0].abs().max().item()
 
 
 def awaken(patient: Patient, pairs: list[Pair], updates: int = 20) -> None:
@@ -326,109 +354,155 @@ def awaken(patient: Patient, pairs: list[Pair], updates: int = 20) -> None:
 def least_word(patient: Patient, pairs: list[Pair]) -> float:
     """How far the word of the longest source that moves predictions least moves them, in nats."""
     src, tgt = max(pairs, key=lambda pair: len(pair.src))
-    others = (
-        [*src[:s], src[0] if src[0] != i else src[1], *src[s + 1 :]] for s, i in enumerate(src)
-    )
-    rows = [Pair(src, tgt), *(Pair(other, tgt) for other in others if other != src)]
+    rows = [Pair(src, tgt)]
+    for s, i in enumerate(src):  # with another word in the place of each
+        changed = [*src[:s], src[0] if src[0] != i else src[1], *src[s + 1 :]]
+        if changed != src:
+            rows.append(Pair(changed, tgt))
     log_p = patient.predict(rows).log_softmax(-1)
     return (log_p[1:-1] - log_p[0]).abs().amax((1, 2)).min().item()  # all but the end's
 
 
-def see_modes(patient: Patient, some: list[Pair]) -> dict[str, float]:
+def see_modes(patient: Patient, probe: list[Pair]) -> dict[str, float]:
     """The same asked in training mode as in evaluation, without dropout and with it."""
-    log_p = patient.predict(some).log_softmax(-1)
+    log_p = patient.predict(probe).log_softmax(-1)
     with in_training(patient.model), torch.random.fork_rng():
         with without_dropout(patient.model):
-            once, again = (patient.predict(some).log_softmax(-1) for _ in range(2))
-        mean: Any = sum(patient.predict(some).log_softmax(-1) for _ in range(8)) / 8
+            once, again = (patient.predict(probe).log_softmax(-1) for _ in range(2))
+        mean: Any = sum(patient.predict(probe).log_softmax(-1) for _ in range(8)) / 8
+    # how much of the usual prediction is in the mean one: their projection, a constant apart
     usual, dropped = (x - x.mean(-1, keepdim=True) for x in (log_p, mean))
-    found = {"dropout": ((usual * dropped).sum() / usual.square().sum()).item()}
+    values = {"dropout": ((usual * dropped).sum() / usual.square().sum()).item()}
     # where chance remains, its dropout has a name that nobody knows
-    steady = (once - again).abs().max() <= MOVED
-    return found | ({"modes": (once - log_p).abs().max().item()} if steady else {})
+    if (once - again).abs().max() <= MOVED:
+        values["modes"] = (once - log_p).abs().max().item()
+    return values
 
 
 def recompute_loss(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     """The first loss beside that of guessing; and the reported one beside that of the logits."""
     pairs = sorted(pairs, key=lambda p: len(p.tgt))
-    found = {"first loss": own_loss(patient, pairs) - math.log(patient.predict(pairs[:1]).size(-1))}
+    vocab = patient.predict(pairs[:1]).size(-1)
+    values = {"first loss": own_loss(patient, pairs) - math.log(vocab)}
     if not (patient.update and patient.model):
-        return found
+        return values
     reported, again = (update(patient, pairs, seed)[0] for seed in (0, 1))
     if abs(reported - again) > MOVED:  # a dropout with a name that nobody knows
-        return found
+        return values
     difference = min((reported - loss for loss in losses(patient, pairs)), key=abs)
     explained = abs(difference) <= MOVED or any(
         math.isclose(reported, loss, rel_tol=1e-4) for loss in explanations(patient, pairs)
     )
-    return found | {"recomputed" if explained else "otherwise": difference}
+    return values | {"recomputed" if explained else "otherwise": difference}
 
 
 def take_gradient(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     """The gradient of an update, computed twice, and the first step."""
     size = torch.cat([p.detach().flatten() for p in patient.model.parameters()]).norm().item()
-    _, once, step = update(patient, pairs)
-    rate, norm = patient.rate() if patient.rate else 0.0, torch.cat(once).norm().item()
+    _, gradients, step = update(patient, pairs)
+    rate = patient.rate() if patient.rate else 0.0  # before the second update raises it
+    norm = torch.cat(gradients).norm().item()
     again = torch.cat(update(patient, pairs)[1]).norm().item()
-    found = {"gradient": norm, "again": again / max(norm, 1e-12)}
+    values = {"gradient": norm, "again": again / max(norm, 1e-12)}
+    values["without"] = sum(not gradient.any() for gradient in gradients)
     # in a warmup the first step is the smallest: the largest is a hundred times that
-    name = "step" if patient.rate and patient.rate() > rate else "steady step"
-    found |= {"without": sum(not g.any() for g in once), name: step.norm().item() / size}
+    warming_up = patient.rate is not None and patient.rate() > rate
+    values["step" if warming_up else "steady step"] = step.norm().item() / size
     if rate and step.any():
-        found["step by rate"] = step[step != 0].abs().median().item() / rate
-    if found["without"]:
+        # Adam's first step is the rate for each weight; those without a gradient stay
+        values["step by rate"] = step[step != 0].abs().median().item() / rate
+    if values["without"]:
         awaken(patient, pairs)
-        found["without"] = sum(not g.any() for g in update(patient, pairs)[1])
-    return found
+        values["without"] = sum(not gradient.any() for gradient in update(patient, pairs)[1])
+    return values
 
 
 @torch.inference_mode()
 def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
-    """What can be counted in a fresh model, and how large its parts are."""
-    model, found = patient.model, {}
+    """What can be counted in a fresh model; and in one of the document, four measurements.
+
+    They are of its weights beside the formula, of how evenly attention begins, of whether each
+    sublayer adds to the stream, and of a token's share in the input beside that of its place.
+    """
+    model = patient.model
+    values = {}
     if patient.weights is not None:
-        found["weights"] = sum(p.numel() for p in model.parameters()) - patient.weights
-    if not isinstance(model, tat.Transformer):
-        return found
+        values["weights"] = sum(p.numel() for p in model.parameters()) - patient.weights
+    if not isinstance(model, tat.Transformer):  # what follows calls its parts by name
+        return values
     with tat.recording(model) as maps:
         patient.predict(strangers(pairs))  # nothing is padded
-    even, stream, x = [], [0.0], torch.randn(1, 3, model.generator.proj.in_features)
-    for weights in maps.values():
-        keys = (weights > 1e-6).sum(-1)
-        rows = weights[keys > 1]
-        entropy = -(rows * rows.clamp_min(1e-9).log()).sum(-1)
-        even.append((entropy / keys[keys > 1].log()).mean().item())
+    shares = [share_of_largest_entropy(weights) for weights in maps.values()]
+    values["entropy"] = sum(shares) / len(shares)
+    values["stream"] = change_by_silence(model)
     with tat.evaluating(model):
-        for part in (m for m in model.modules() if isinstance(m, tat.SublayerConnection)):
-            expected = part.norm(x) if isinstance(part, tat.PostNorm) else x
-            stream.append((part(x, torch.zeros_like) - expected).abs().max().item())
-        a, b = model.src_embed(torch.tensor([[token] * 8 for token in pairs[0].src[:2]]))
-    found |= {"entropy": sum(even) / len(even), "stream": max(stream)}
-    place, token = (d.square().mean().sqrt().item() for d in (a[1:] - a[:-1], a - b))
-    return found | ({"token to place": token / place} if place else {})
+        # two tokens, each at eight places
+        first, second = model.src_embed(torch.tensor([[token] * 8 for token in pairs[0].src[:2]]))
+    token_size = root_mean_square(first - second)
+    place_size = root_mean_square(first[1:] - first[:-1])
+    if place_size:  # else there are no positions, which another test says
+        values["token to place"] = token_size / place_size
+    return values
+
+
+def share_of_largest_entropy(weights: Tensor) -> float:
+    """Entropy of a map's rows beside that of equal weights, where more than one key can be seen."""
+    visible_keys = (weights > 1e-6).sum(-1)
+    rows = weights[visible_keys > 1]
+    entropy = -(rows * rows.clamp_min(1e-9).log()).sum(-1)
+    return (entropy / visible_keys[visible_keys > 1].log()).mean().item()
+
+
+def change_by_silence(model: tat.Transformer) -> float:
+    """How far a sublayer that gives zeros changes the stream, of all places the worst."""
+    x = torch.randn(1, 3, model.generator.proj.in_features)
+    changes = [0.0]
+    with tat.evaluating(model):
+        for module in model.modules():
+            if isinstance(module, tat.SublayerConnection):
+                # post-norm normalises the sum, too
+                expected = module.norm(x) if isinstance(module, tat.PostNorm) else x
+                changes.append((module(x, torch.zeros_like) - expected).abs().max().item())
+    return max(changes)
+
+
+def root_mean_square(x: Tensor) -> float:
+    """The usual size of a tensor's numbers."""
+    return x.square().mean().sqrt().item()
 
 
 def learn_by_heart(patient: Patient, pairs: list[Pair], updates: int = 150) -> dict[str, float]:
-    """Eight pairs, learnt by the patient's own updates and translated by its own decoder."""
+    """Eight pairs, learnt by the patient's own updates and translated by its own decoder.
+
+    Learned once is learned: a high rate may lose it for a while, which is no mistake. So from a
+    third of the updates on it is asked at every fifth, until it knows them; after all updates it is
+    given a hundred more, if its loss had once been low enough.
+    """
     few = sorted(pairs, key=lambda p: len(p.tgt))[:: max(len(pairs) // 8, 1)][:8]
-    eps, others, lowest = patient.smoothing, patient.predict(few).size(-1) - 1, 0.0
+    eps = patient.smoothing
+    lowest = 0.0  # with smoothed labels, a loss can't fall below their entropy
     if eps:
-        lowest = -(1 - eps) * math.log(1 - eps) - eps * math.log(eps / others)
-    reported, share, evaluated = [], 1.0, math.nan
+        wrong_tokens = patient.predict(few).size(-1) - 1
+        lowest = -(1 - eps) * math.log(1 - eps) - eps * math.log(eps / wrong_tokens)
+    low_enough = lowest + 0.15
+    reported = []
+    evaluated = math.nan
+    share = 1.0
     with without_dropout(patient.model):
-        # learned once is learned: a high rate may lose it for a while, which is no mistake, so it
-        # is asked now and then, and for longer if it had nearly been there
         for number in range(1, updates + 101):
             due = number % 5 == 0 and 3 * number >= updates
+            # before the update: the weights are those that the reported loss is of
             evaluated = own_loss(patient, few) if due else 0.0
             reported.append(patient.update(few))
-            if due and (number >= updates or reported[-1] < lowest + 0.15):
+            if due and (number >= updates or reported[-1] < low_enough):
                 share = exact(patient, few) if patient.decode else 1.0
-                learned = reported[-1] < lowest + 0.15 and share >= 0.9
-                if learned or (number >= updates and min(reported) >= lowest + 0.15):
+                learned = reported[-1] < low_enough and share >= 0.9
+                if learned or (number >= updates and min(reported) >= low_enough):
                     break
-    known = {"by heart": share} if patient.decode else {}
-    return {"heart loss": reported[-1] - lowest, "evaluated": evaluated - reported[-1]} | known
+    values = {"heart loss": reported[-1] - lowest, "evaluated": evaluated - reported[-1]}
+    if patient.decode:
+        values["by heart"] = share
+    return values
 
 
 def words(ids: list[int]) -> list[int]:
@@ -445,8 +519,10 @@ def exact(patient: Patient, pairs: list[Pair]) -> float:
 def swap_sources(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     """What it costs to be asked for another's target; and to be evaluated, beside training."""
     usual = own_loss(patient, pairs)
-    found = {"swap": own_loss(patient, with_next(pairs)) - usual}
-    return found | ({"evaluated": usual - update(patient, pairs)[0]} if patient.update else {})
+    values = {"swap": own_loss(patient, with_next(pairs)) - usual}
+    if patient.update:
+        values["evaluated"] = usual - update(patient, pairs)[0]
+    return values
 
 
 def same(a: list[int], b: list[int]) -> bool:
@@ -457,7 +533,8 @@ def same(a: list[int], b: list[int]) -> bool:
 
 def translate_alone(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     """Translations beside references, and beside those of the same sentences each alone."""
-    rows, step = patient.decode(pairs), max(len(pairs) // ALONE, 1)
+    rows = patient.decode(pairs)
+    step = max(len(pairs) // ALONE, 1)  # one by one takes long: some are enough
     single = zip(rows[::step], pairs[::step], strict=True)
     agree = [same(row, patient.decode([pair])[0]) for row, pair in single]
     shared = overlap(rows, pairs) - overlap(rows, with_next(pairs))
@@ -467,21 +544,24 @@ def translate_alone(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
 
 def without_references(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     """Translations read by the model as targets; and translations with the references of others."""
-    rows, with_others = (patient.decode(some) for some in (pairs, with_next(pairs)))
+    rows = patient.decode(pairs)
+    with_next_reference = patient.decode(with_next(pairs))
     fed = [Pair(p.src, [BOS, *row, EOS]) for p, row in zip(pairs, rows, strict=True)]
-    said = zip(patient.predict(fed).argmax(-1).tolist(), rows, strict=True)
-    same = [a == b for best, row in said for a, b in zip(best, row, strict=False)]
-    peeks = sum(a != b for a, b in zip(rows, with_others, strict=True)) / len(rows)
-    return {"fed back": sum(same) / max(sum(map(len, rows)), 1), "peeks": peeks}
+    predicted = 0
+    for best, row in zip(patient.predict(fed).argmax(-1).tolist(), rows, strict=True):
+        predicted += sum(a == b for a, b in zip(best, row, strict=False))
+    peeks = sum(a != b for a, b in zip(rows, with_next_reference, strict=True)) / len(rows)
+    return {"fed back": predicted / max(sum(map(len, rows)), 1), "peeks": peeks}
 
 
 def overlap(rows: list[list[int]], pairs: list[Pair]) -> float:
     """The share of neighbouring words of translations and references that both have."""
     common = total = 0
     for row, pair in zip(rows, pairs, strict=True):
-        sides = [BOS, *words(row), EOS], [BOS, *words(pair.tgt), EOS]
-        written, right = (Counter(itertools.pairwise(side)) for side in sides)
-        common, total = common + 2 * (written & right).total(), total + (written + right).total()
+        written = Counter(itertools.pairwise([BOS, *words(row), EOS]))
+        reference = Counter(itertools.pairwise([BOS, *words(pair.tgt), EOS]))
+        common += 2 * (written & reference).total()
+        total += (written + reference).total()
     return common / total
 
 
@@ -520,8 +600,8 @@ def examine(
     if unknown := [exam for exam in exams if exam not in EXAMINATIONS]:
         raise ValueError(f"no examination is called {unknown[0]!r}; {', '.join(EXAMINATIONS)} are")
     for exam in exams:
-        patient = with_lists(make())
+        patient = with_lists(make())  # a fresh one: an examination may train it
         if all(getattr(patient, name) for name in NEEDS.get(exam, ())):
-            found = EXAMINATIONS[exam](patient, pairs)
-            findings += [Finding(test, float(value)) for test, value in found.items()]
+            values = EXAMINATIONS[exam](patient, pairs)
+            findings += [Finding(test, float(value)) for test, value in values.items()]
     return findings

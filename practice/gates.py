@@ -2,7 +2,8 @@
 
 A gate is a generator: for each case it yields the arguments, with the trained model's numbers, and
 a function that computes the right answer by calling the document. It computes when it is called, so
-that a mistake in force counts. The docstring of a gate is the docstring of the stub.
+that a mistake in force counts; by then the loop is over, so its default arguments hold the values
+of its case. The docstring of a gate is the docstring of the stub.
 
 Each gate is asked about two models: the shipped one, and a small random one of other sizes, to
 which nothing fits that was written for the first: its width, its heads, its layers, its ids.
@@ -72,7 +73,7 @@ Cases = Iterator[Case]
 
 
 class World(NamedTuple):
-    """The shipped model in double precision, with one of our sentences and its translation."""
+    """What the gates ask about: a model in double precision, a sentence, and its translation."""
 
     model: tat.Transformer
     tokenizer: tat.Tokenizer
@@ -81,16 +82,21 @@ class World(NamedTuple):
 
     def ids(self, sentence: str) -> Tensor:
         """A German sentence as ids (1, S)."""
-        return torch.tensor([[*self.tokenizer.encode(sentence, "de"), EOS]])
+        return source_ids(self.tokenizer, sentence)
+
+
+def source_ids(tokenizer: tat.Tokenizer, sentence: str) -> Tensor:
+    """A German sentence as ids (1, S)."""
+    return torch.tensor([[*tokenizer.encode(sentence, "de"), EOS]])
 
 
 @functools.cache
 def world() -> World:
-    """The model, read once."""
+    """The shipped model, read once, with one of our sentences."""
     model, tokenizer, _ = tat.load_translator(tat.beside(tat.SHIPPED_MODEL))
     model.to("cpu").double().requires_grad_(False)
-    src = World(model, tokenizer, *2 * [torch.empty(0)]).ids(tat.OUR_SENTENCES[1])
-    tgt = tat.greedy_decode(model, src, tat.source_mask(src), 60)[:, :-1]
+    src = source_ids(tokenizer, tat.OUR_SENTENCES[1])
+    tgt = tat.greedy_decode(model, src, tat.source_mask(src), 60)[:, :-1]  # without its end
     return World(model, tokenizer, src, tgt)
 
 
@@ -111,7 +117,8 @@ def small_world() -> World:
     table *= 0.08
     table[[PAD, BOS]] /= 9  # so that it writes neither
     table[EOS] *= 1.3
-    src, tgt = (torch.randint(3, 11, (1, size), generator=draw) for size in (7, 6))
+    src = torch.randint(3, 11, (1, 7), generator=draw)
+    tgt = torch.randint(3, 11, (1, 6), generator=draw)
     tgt[0, 0] = BOS
     return World(model, world().tokenizer, src, tgt)
 
@@ -138,12 +145,20 @@ class Gate:
         return self.cases.__name__.replace("_", " ")
 
 
-GATES: list[Gate] = []
+GATES: list[Gate] = []  # in the order in which they are defined below, which is their number
 
 
-def gate(stub: str, *axes: str, **more: Any) -> Callable:
-    """Make a gate of what yields its cases."""
-    return lambda cases: GATES.append(Gate(stub, axes, cases, **more)) or cases
+def gate(stub: str, *axes: str, **fields: Any) -> Callable:
+    """Make a gate of the function below, which yields its cases, and put it behind the others.
+
+    stub: the function that the reader writes; axes and fields: those of `Gate`.
+    """
+
+    def append_gate(cases: Callable[[World], Cases]) -> Callable[[World], Cases]:
+        GATES.append(Gate(stub, axes, cases, **fields))
+        return cases
+
+    return append_gate
 
 
 def as_arrays(value: Any) -> Any:
@@ -163,7 +178,8 @@ def as_arrays(value: Any) -> Any:
 def one_head(w: World) -> list[Tensor]:
     """Queries, keys and values (S, d_k) of the second head of the first layer."""
     layer = w.model.encoder.layers[0]
-    attn, x = layer.self_attn, layer.sublayer[0].norm(w.model.src_embed(w.src))
+    attn = layer.self_attn
+    x = layer.sublayer[0].norm(w.model.src_embed(w.src))
     d_k = x.size(-1) // attn.h
     return [W(x)[0, :, d_k : 2 * d_k] for W in (attn.W_q, attn.W_k, attn.W_v)]
 
@@ -194,44 +210,48 @@ def targets(w: World) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     One mask of the target hides more than the future.
     """
     for src, T in zip(sources(w), (w.tgt.size(1), 5, 1), strict=True):
-        own = past(T)
+        tgt_mask = past(T)
         if T == 5:
-            own[:, 2:, 1] = False
-        yield w.tgt[:, :T], w.model.encode(src, visible(src)), visible(src), own
+            tgt_mask[:, 2:, 1] = False
+        yield w.tgt[:, :T], w.model.encode(src, visible(src)), visible(src), tgt_mask
 
 
 def named(layer: nn.Module) -> dict[str, Tensor]:
     """The weights of a layer under the names of the header."""
-    found = {}
+    weights = {}
     for name, p in layer.named_parameters():
-        *where, what = name.split(".")
-        if where[0] == "sublayer":
-            name = f"norm_{int(where[1]) + 1}.{'gain' if what == 'weight' else what}"
-        elif what == "bias":
-            name = f"{where[0]}.{where[1].replace('W', 'b')}"
+        module, submodule, *_, kind = name.split(".")  # such as self_attn.W_q.weight
+        if module == "sublayer":  # sublayer.0.norm.weight
+            name = f"norm_{int(submodule) + 1}.{'gain' if kind == 'weight' else kind}"
+        elif kind == "bias":
+            name = f"{module}.{submodule.replace('W', 'b')}"
         else:
-            name = ".".join(where)
-        found[name] = p.T if p.dim() == 2 else p
-    return found
+            name = f"{module}.{submodule}"
+        weights[name] = p.T if p.dim() == 2 else p  # the reader's matrices multiply from the right
+    return weights
 
 
 def stack(w: World, side: str) -> dict[str, Any]:
     """The weights of the encoder or the decoder under the names of the header."""
-    part = getattr(w.model, side)
-    table = w.model.src_embed.embeddings.table.weight
-    rest = {"table": table, "gain": part.norm.weight, "bias": part.norm.bias}
-    return {"layers": [named(layer) for layer in part.layers], **rest}
+    module = getattr(w.model, side)
+    return {
+        "layers": [named(layer) for layer in module.layers],
+        "table": w.model.src_embed.embeddings.table.weight,
+        "gain": module.norm.weight,
+        "bias": module.norm.bias,
+    }
 
 
 def scored(w: World) -> Iterator[tuple[Tensor, Tensor, int]]:
     """Logits (T, vocab), the tokens to predict (T), and which is padding; then few of both."""
-    tgt, memory, *masks = next(targets(w))
+    tgt, memory, src_mask, tgt_mask = next(targets(w))
     y = torch.cat((tgt[0, 1:-2], torch.tensor([EOS, PAD, PAD])))
-    scores = w.model.generator.logits(w.model.decode(memory, masks[0], tgt, masks[1]))[0]
+    scores = w.model.generator.logits(w.model.decode(memory, src_mask, tgt, tgt_mask))[0]
     yield scores, y, PAD
-    few = scores[:3, :9], torch.tensor([5, 7, PAD])
-    yield *few, PAD  # in so small a vocabulary, each share counts
-    yield *few, 7
+    few_scores = scores[:3, :9]
+    few_tokens = torch.tensor([5, 7, PAD])
+    yield few_scores, few_tokens, PAD  # in so small a vocabulary, each share counts
+    yield few_scores, few_tokens, 7
 
 
 # --- the sentence through the model ---
@@ -257,7 +277,7 @@ def attention(w: World) -> Cases:
     """Section 3.2.1, Equation (1). Q (T, d_k), K (S, d_k), V (S, d_v); gives (T, d_v).
     mask is None."""
     Q, K, V = one_head(w)
-    sentence = Q, K, V
+    sentence = (Q, K, V)
     few_queries = Q[:3], K, V
     narrow_values = Q[:6], K[:4], V[:4, :3]
     single = Q[:1], K[:1], V[:1]
@@ -268,10 +288,12 @@ def attention(w: World) -> Cases:
 @gate("attention(Q, K, V, mask)", "query", "dimension")
 def attention_with_a_mask(w: World) -> Cases:
     """Section 3.2.3. The same function; mask is (T, S)."""
-    (Q, K, V), T = one_head(w), w.src.size(1)
+    Q, K, V = one_head(w)
+    T = w.src.size(1)
+    causal = past(T)[0]
     padded = (torch.arange(T) < T - 3).expand(T, T)
-    masks = past(T)[0], padded, torch.eye(T, dtype=torch.bool), past(T)[0] & padded
-    cases = [(Q, K, V, mask) for mask in masks]
+    itself = torch.eye(T, dtype=torch.bool)
+    cases = [(Q, K, V, mask) for mask in (causal, padded, itself, causal & padded)]
     scores = Q[:5] @ K.T
     # large scores, of which the lower half may be seen: a hidden one must be far below them
     larger = Q[:5] / scores.abs().max() * 300 * Q.size(1) ** 0.5
@@ -288,19 +310,20 @@ def heads(w: World) -> Cases:
         x = w.model.tgt_embed(tgt)
         for attn, y, mask in ((layer.self_attn, x, tgt_mask), (layer.src_attn, memory, src_mask)):
             W = [getattr(attn, name).weight.T for name in ("W_q", "W_k", "W_v", "W_o")]
-            whole = mask.expand(1, x.size(1), y.size(1))
+            mask = mask.expand(1, x.size(1), y.size(1))  # a row for each query, as the stub says
 
-            def right(attn: nn.Module = attn, inputs: tuple = (x, y, y, whole)) -> Tensor:
+            def right(attn: nn.Module = attn, inputs: tuple = (x, y, y, mask)) -> Tensor:
                 return attn(*inputs)[0]
 
-            yield (x[0], y[0], whole[0], *W, attn.h), right
+            yield (x[0], y[0], mask[0], *W, attn.h), right
 
 
 @gate("layer_norm(x, gain, bias)", "position", "dimension")
 def norm(w: World) -> Cases:
     """Section 3.1, after Ba et al. (2016), with epsilon 1e-5.
     x (T, d_model); gives (T, d_model)."""
-    layer, x = w.model.encoder.layers[0].sublayer[0].norm, w.model.src_embed(w.src)[0]
+    layer = w.model.encoder.layers[0].sublayer[0].norm
+    x = w.model.src_embed(w.src)[0]
     for rows in (x, 1 + x[:2] / 300):  # nearly constant rows show where epsilon is
         yield (rows, layer.weight, layer.bias), lambda x=rows: layer(x.unsqueeze(0))[0]
 
@@ -309,7 +332,8 @@ def norm(w: World) -> Cases:
 def network(w: World) -> Cases:
     """Section 3.3, Equation (2). x (T, d_model); gives (T, d_model)."""
     layer = w.model.encoder.layers[0]
-    x, ffn = layer.sublayer[1].norm(w.model.src_embed(w.src)), layer.feed_forward
+    x = layer.sublayer[1].norm(w.model.src_embed(w.src))
+    ffn = layer.feed_forward
     yield (x[0], ffn.W_1.weight.T, ffn.W_1.bias, ffn.W_2.weight.T, ffn.W_2.bias), lambda: ffn(x)[0]
 
 
@@ -351,26 +375,28 @@ def masks(w: World) -> Cases:
 def decoder_layer(w: World) -> Cases:
     """Section 3.1. x (T, d_model), memory (S, d_model), masks as above; gives (T, d_model)."""
     layer = w.model.decoder.layers[0]
-    for tgt, memory, *both in targets(w):
+    for tgt, memory, src_mask, tgt_mask in targets(w):
         x = w.model.tgt_embed(tgt)
-        arguments = x[0], memory[0], *(mask[0] for mask in both), named(layer), layer.self_attn.h
-        yield arguments, lambda x=x, m=memory, b=both: layer(x, m, *b)[0]
+        inputs = (x, memory, src_mask, tgt_mask)
+        arguments = *(array[0] for array in inputs), named(layer), layer.self_attn.h
+        yield arguments, lambda inputs=inputs: layer(*inputs)[0]
 
 
 @gate("decoder(ids, memory, src_mask, tgt_mask, w, h)", "position", "dimension")
 def decoder(w: World) -> Cases:
     """Section 3.1 and Figure 1, right, up to the last norm. ids (T); gives (T, d_model)."""
     h = w.model.decoder.layers[0].self_attn.h
-    for tgt, memory, src, own in targets(w):
-        arguments = tgt[0], memory[0], src[0], own[0], stack(w, "decoder"), h
-        yield arguments, lambda t=tgt, m=memory, s=src, o=own: w.model.decode(m, s, t, o)[0]
+    for tgt, memory, src_mask, tgt_mask in targets(w):
+        arguments = tgt[0], memory[0], src_mask[0], tgt_mask[0], stack(w, "decoder"), h
+        inputs = (memory, src_mask, tgt, tgt_mask)
+        yield arguments, lambda inputs=inputs: w.model.decode(*inputs)[0]
 
 
 @gate("logits(x, table)", "position", "token")
 def logits(w: World) -> Cases:
     """Section 3.4. x (T, d_model), table (vocab, d_model); gives (T, vocab), before the softmax."""
-    tgt, memory, src, own = next(targets(w))
-    x = w.model.decode(memory, src, tgt, own)
+    tgt, memory, src_mask, tgt_mask = next(targets(w))
+    x = w.model.decode(memory, src_mask, tgt, tgt_mask)
     yield (x[0], w.model.src_embed.embeddings.table.weight), lambda: w.model.generator.logits(x)[0]
 
 
@@ -381,10 +407,11 @@ def small_translations() -> Cases:
     to decode otherwise that we know changes some of them. One isn't over before a limit, one just
     then, and one of a single token is far longer than its source.
     """
-    w, draw = small_world(), torch.Generator().manual_seed(SEED)
+    w = small_world()
+    draw = torch.Generator().manual_seed(SEED)
     number = torch.tensor([0, 4, 7, 10, 1, 9, 2, 6, 8, 3, 5])  # of each token, in the question
     table = w.model.src_embed.embeddings.table.weight[number.argsort()]
-    both = {side: stack(w, side) | {"table": table} for side in ("encoder", "decoder")}
+    stacks = {side: stack(w, side) | {"table": table} for side in ("encoder", "decoder")}
     h = w.model.encoder.layers[0].self_attn.h
     for size, longest in SMALL_CASES:
         src = [*torch.randint(3, 11, (size - 1,), generator=draw).tolist(), EOS]
@@ -392,7 +419,7 @@ def small_translations() -> Cases:
         def right(src: list[int] = src, longest: int = longest) -> Tensor:
             return number[mistakes.translate(w.model, [tat.Pair(src, [])], longest)[0]]
 
-        yield (number[src], both, h, int(number[BOS]), int(number[EOS]), longest), right
+        yield (number[src], stacks, h, int(number[BOS]), int(number[EOS]), longest), right
 
 
 # What the other functions may do wrong was seen at their gates, and decoding takes long.
@@ -407,11 +434,12 @@ def greedy_decoding(w: World) -> Cases:
     if w is small_world():
         yield from small_translations()
         return
-    both = {side: stack(w, side) for side in ("encoder", "decoder")}
-    h, pair = w.model.encoder.layers[0].self_attn.h, [tat.Pair(w.src[0].tolist(), [])]
+    stacks = {side: stack(w, side) for side in ("encoder", "decoder")}
+    h = w.model.encoder.layers[0].self_attn.h
+    pairs = [tat.Pair(w.src[0].tolist(), [])]
     for longest in (3, 20):
-        arguments = w.src[0], both, h, BOS, EOS, longest
-        yield arguments, lambda n=longest: torch.tensor(mistakes.translate(w.model, pair, n)[0])
+        arguments = w.src[0], stacks, h, BOS, EOS, longest
+        yield arguments, lambda n=longest: torch.tensor(mistakes.translate(w.model, pairs, n)[0])
 
 
 # --- how it learns ---
@@ -421,9 +449,9 @@ def greedy_decoding(w: World) -> Cases:
 def shift(w: World) -> Cases:
     """Sections 3.1 and 5.1. ids of a target from bos to eos; gives what the decoder reads, and what
     it must predict at each position."""
-    # whole, one that ends early, and one of another vocabulary, where 1 and 2 are words
-    whole = torch.cat((w.tgt[0], torch.tensor([EOS])))
-    for ids in (whole, w.tgt[0, :2], torch.tensor([4, 1, 7, 7, 2, 9])):
+    # a whole one, one that ends early, and one of another vocabulary, where 1 and 2 are words
+    translation = torch.cat((w.tgt[0], torch.tensor([EOS])))
+    for ids in (translation, w.tgt[0, :2], torch.tensor([4, 1, 7, 7, 2, 9])):
 
         def right(ids: Tensor = ids) -> tuple[Tensor, Tensor]:
             batch = tat.make_batch([tat.Pair([EOS], ids.tolist())])
@@ -438,7 +466,8 @@ def loss(w: World) -> Cases:
     target (T). All tokens but padding share `smoothing` evenly, the right one included."""
     for z, y, pad in scored(w):
         for eps in (0.1, 0.0, 0.3):
-            yield (z, y, eps, pad), lambda about=(z, y, eps, pad): tat.smoothed_loss(*about)
+            inputs = (z, y, eps, pad)
+            yield inputs, lambda inputs=inputs: tat.smoothed_loss(*inputs)
 
 
 @gate("loss_gradient(logits, target, smoothing, pad)", "position", "token")
@@ -446,9 +475,9 @@ def gradient_of_the_loss(w: World) -> Cases:
     """The derivative of this loss with respect to the logits; gives (T, vocab)."""
     for (scores, y, pad), eps in itertools.product(scored(w), (0.1, 0.0, 0.3)):
 
-        def right(scores: Tensor = scores, asked: tuple = (y, eps, pad)) -> Tensor:
+        def right(scores: Tensor = scores, arguments: tuple = (y, eps, pad)) -> Tensor:
             z = scores.clone().requires_grad_()
-            return torch.autograd.grad(tat.smoothed_loss(z, *asked), z)[0]
+            return torch.autograd.grad(tat.smoothed_loss(z, *arguments), z)[0]
 
         yield (scores, y, eps, pad), right
 
@@ -483,7 +512,8 @@ def update_of_Adam(w: World) -> Cases:
             optimizer = torch.optim.Adam([p], lr=lrate, betas=(0.9, 0.98), eps=1e-9)
             state = {"exp_avg": m.clone(), "exp_avg_sq": v.clone()}
             state["step"] = torch.tensor(step - 1.0)
-            optimizer.state[p], p.grad = state, g.clone()
+            optimizer.state[p] = state
+            p.grad = g.clone()
             optimizer.step()
             return p.detach(), state["exp_avg"], state["exp_avg_sq"]
 
@@ -497,11 +527,13 @@ def stubs() -> str:
     """An empty file for the reader: a function for each gate, or for two of them."""
     texts = [HEADER]
     for stub in dict.fromkeys(gate.stub for gate in GATES):
-        asked = [(i, gate) for i, gate in enumerate(GATES, 1) if gate.stub == stub]
-        about = [" ".join(str(gate.cases.__doc__).split()) for _, gate in asked]
-        about[1:] = [f"Gate {i}: {text}" for (i, _), text in zip(asked[1:], about[1:], strict=True)]
-        text = "\n    ".join(textwrap.wrap(" ".join(about), 88))
-        titles = "; gate ".join(f"{i}: {gate.title}" for i, gate in asked)
-        body = f'    """{text}"""\n    raise NotImplementedError\n'
+        gates = [(number, gate) for number, gate in enumerate(GATES, 1) if gate.stub == stub]
+        docstrings = []
+        for number, gate in gates:
+            docstring = " ".join(str(gate.cases.__doc__).split())
+            docstrings.append(f"Gate {number}: {docstring}" if docstrings else docstring)
+        docstring = "\n    ".join(textwrap.wrap(" ".join(docstrings), 88))
+        titles = "; gate ".join(f"{number}: {gate.title}" for number, gate in gates)
+        body = f'    """{docstring}"""\n    raise NotImplementedError\n'
         texts.append(f"# Gate {titles}\ndef {stub}:\n{body}")
     return "\n".join(texts)

@@ -107,8 +107,8 @@ if __name__ == "__main__":
         CLOCK.touch()
     pairs = [number_pair(n) for n in [7, 1, 12, 4, *random.Random(0).sample(range(100, 1000), 28)]]
     patient = examine.Patient(predict, model, update)
-    found = examine.examine(lambda: patient, pairs, ["wires", "loss", "gradient"])
-    ill = [finding for finding in found if finding.ill]
+    findings = examine.examine(lambda: patient, pairs, ["wires", "loss", "gradient"])
+    ill = [finding for finding in findings if finding.ill]
     print(*ill or ["well: you have found all four"], sep="\n")
     if not ill:
         print("next: change it and train. The exercises are in exercises.ipynb")

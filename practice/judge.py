@@ -19,7 +19,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, redirect_stdout, suppress
 from datetime import date
 from pathlib import Path
@@ -43,7 +43,9 @@ NEXT = (
     "then let your own code learn: --learn"
 )
 WRITTEN_IN = "is a width, a number of layers or heads, or an id written into it?"
-LOOKING = 20  # seconds of the processor in which a mistake must be found
+LOOKING_SECONDS = 20  # of the processor, in which a mistake must be found
+CHANGES = "it changes what it is given, which others still need"
+STATES = {"fatal": "unread", "empty": "empty"}  # of a gate, by what a reply has beside its error
 
 
 class Verdict(NamedTuple):
@@ -82,18 +84,18 @@ class Reader:
         self.process = subprocess.Popen(
             worker, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
-        said = self.exchange(None, LOADING_SECONDS, "the file itself")
-        return said | {"fatal": True} if "error" in said else said
+        reply = self.exchange(None, LOADING_SECONDS, "the file itself")
+        return reply | {"fatal": True} if "error" in reply else reply
 
     def ask(self, function: str, arguments: tuple, parts: int, seconds: float) -> dict[str, Any]:
         """What a function of the file gives, or what went wrong."""
-        said = self.start() if self.process is None else {}
-        if "error" in said:
-            return said
+        reply = self.start() if self.process is None else {}
+        if "error" in reply:
+            return reply
         seconds = min(seconds, LATE_SECONDS) if self.late else seconds
-        said = self.exchange((function, arguments, parts, seconds), seconds, function)
-        self.late |= said.get("late", False)
-        return said
+        reply = self.exchange((function, arguments, parts, seconds), seconds, function)
+        self.late |= reply.get("late", False)
+        return reply
 
     def exchange(self, call: tuple | None, seconds: float, name: str) -> dict[str, Any]:
         """Send a call, if there is one, and wait for an answer; whoever gives none is ended.
@@ -149,22 +151,23 @@ def close(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.isclose(a, b, CLOSE, CLOSE * largest, equal_nan=True)
 
 
-def agree(found: Any, right: Any) -> bool:
+def agree(result: Any, expected: Any) -> bool:
     """Whether two answers are the same up to rounding."""
-    mine, theirs = leaves(found), leaves(right)
-    return [a.shape for a in mine] == [b.shape for b in theirs] and all(
-        close(a, b).all() for a, b in zip(mine, theirs, strict=True)
+    arrays = leaves(result)
+    right_arrays = leaves(expected)
+    return [a.shape for a in arrays] == [b.shape for b in right_arrays] and all(
+        close(a, b).all() for a, b in zip(arrays, right_arrays, strict=True)
     )
 
 
-def difference(found: Any, right: Any, axes: tuple[str, ...]) -> str:
+def difference(result: Any, expected: Any, axes: tuple[str, ...]) -> str:
     """Where two answers differ first, and by how much at most."""
-    results = list(zip(leaves(found), leaves(right), strict=True))
-    which, (a, b) = next((i, pair) for i, pair in enumerate(results) if not agree(*pair))
-    of = f"of the {('first', 'second', 'third')[which]} result, " if len(results) > 1 else ""
+    pairs = list(zip(leaves(result), leaves(expected), strict=True))
+    number, (a, b) = next((i, pair) for i, pair in enumerate(pairs) if not agree(*pair))
+    of = f"of the {('first', 'second', 'third')[number]} result, " if len(pairs) > 1 else ""
     if axes == ("step",) and a.ndim == 1:
-        same = min(len(a), len(b))
-        at = next((i for i in range(same) if a[i] != b[i]), same)
+        shorter = min(len(a), len(b))
+        at = next((i for i in range(shorter) if a[i] != b[i]), shorter)
         return f"{len(a)} tokens where {len(b)} are right; the first that differs is no. {at + 1}"
     if a.shape != b.shape:
         return f"{of}the shape is {a.shape}, and should be {b.shape}"
@@ -172,91 +175,156 @@ def difference(found: Any, right: Any, axes: tuple[str, ...]) -> str:
         return f"{of}{(~np.isfinite(a)).sum()} of {a.size} numbers aren't finite"
     at = tuple(np.argwhere(~close(a, b))[0])
     where = ", ".join(f"{name} {i}" for name, i in zip(axes, at, strict=False))
-    error = f"{a[at]:.6g} instead of {b[at]:.6g}; the largest error is {np.abs(a - b).max():.3g}"
-    return f"{of}{where}: {error}" if where else of + error
+    if where:  # else it is a single number
+        of += f"{where}: "
+    largest = np.abs(a - b).max()
+    return f"{of}{a[at]:.6g} instead of {b[at]:.6g}; the largest error is {largest:.3g}"
 
 
-def sizes(arguments: tuple) -> str:
+def sizes_of(arguments: tuple) -> str:
     """What was asked, in short: the shapes of arrays, and plain numbers."""
-    plain = [one for one in as_arrays(arguments) if not isinstance(one, dict)]
-    return ", ".join(str(getattr(one, "shape", one)) for one in plain)
+    plain = [value for value in as_arrays(arguments) if not isinstance(value, dict)]
+    return ", ".join(str(getattr(value, "shape", value)) for value in plain)
 
 
-def diagnosis(gate: Gate, answers: list[Callable], found: list[Any], bad: int) -> list[str]:
-    """The mistakes with which the document gives for each of the answers what the reader's function
-    gave; `bad` is the first wrong one."""
-    names, end = [], time.process_time() + LOOKING
+def diagnosis(gate: Gate, answers: list[Callable], results: list[Any], bad: int) -> list[str]:
+    """The mistakes with which the document gives for each case what the reader's function gave.
+
+    The first wrong one, `bad`, is compared first: most mistakes differ there already.
+    """
+    names = []
+    end = time.process_time() + LOOKING_SECONDS
     order = sorted(range(len(answers)), key=lambda i: i != bad)
-    if any(part.size and not np.isfinite(part).any() for one in found for part in leaves(one)):
+    arrays = [array for result in results for array in leaves(result)]
+    if any(array.size and not np.isfinite(array).any() for array in arrays):
         return []  # nothing but NaN is like any other
-    for name, known in KNOWN.items():
-        if gate.tries and not gate.tries & known.puts.keys() or time.process_time() > end:
+    for name, mistake in KNOWN.items():
+        if gate.tries and not gate.tries & mistake.puts.keys() or time.process_time() > end:
             continue
         # with some mistakes, these numbers can't be computed at all
         with made(name), suppress(RuntimeError, ValueError, IndexError, TypeError):
-            if all(agree(found[i], as_arrays(answers[i]())) for i in order):
+            if all(agree(results[i], as_arrays(answers[i]())) for i in order):
                 names.append(name)
     # a slip speaks of this function, a mistake of the catalogue of a whole training
     return [name for name in names if name in SLIPS] or names
 
 
+class Trial:
+    """What a reader's function gave for the cases of a gate, in order, beside what is right.
+
+    The cases with the shipped weights come first, then those of the small model. They are all made
+    at once, before any mistake is put in force to be compared with: so their inputs are right.
+    """
+
+    def __init__(self, gate: Gate, w: World):
+        self.gate = gate
+        self.cases = list(gate.cases(w))
+        self.shipped = len(self.cases)
+        self.cases += gate.cases(small_world())
+        self.results: list[Any] = []
+        self.expected: list[Any] = []
+        self.failure: dict[str, Any] = {}  # of the first case without a result
+        self.notes: list[str] = []
+        self.mend = ""  # which gates to mend first
+        self.seconds = 0.0
+
+    def ask(self, reader: Reader, wrong: dict[str, int], end: float) -> None:
+        """Ask one case after the other, until one has no result; arguments as of `try_gate`."""
+        gate = self.gate
+        for number, (arguments, answer) in enumerate(self.cases, 1):
+            progress(f"{gate.title}, case {number} of {len(self.cases)}")
+            start = time.perf_counter()
+            allowed = min(gate.seconds, max(1, end - time.monotonic()))
+            reply = reader.ask(gate.function, as_arrays(arguments), gate.parts, allowed)
+            self.seconds += time.perf_counter() - start
+            self.mend = what_to_mend(reply.get("calls", ()), wrong, gate.function)
+            if "error" in reply:
+                self.failure = reply
+                return
+            self.note(reply)
+            self.results.append(reply["result"])
+            self.expected.append(as_arrays(answer()))
+
+    def note(self, reply: dict[str, Any]) -> None:
+        """Note what a reply has beside its numbers."""
+        if reply.get("printed"):
+            self.notes.append(f"it printed {reply['printed'].splitlines()[0]!r}")
+        if reply.get("changed"):
+            self.notes.append(CHANGES)
+        arrays = reply["result"] if self.gate.parts else [reply["result"]]
+        if np.float16 in [array.dtype for array in arrays]:
+            self.notes.append("it gives numbers of 16 bits, which are too coarse to be compared")
+
+    def verdict(self) -> Verdict:
+        """What came of it. A wrong number says more than an error in a later case."""
+        agreements = map(agree, self.results, self.expected)
+        bad = next((i for i, agrees in enumerate(agreements) if not agrees), None)
+        if bad is not None:
+            state = "wrong"
+            sentence = self.explanation(bad)
+        elif self.failure:
+            state = next((s for key, s in STATES.items() if key in self.failure), "wrong")
+            sentence = self.failure["error"] + self.mend
+        elif CHANGES in self.notes:
+            state = "wrong"
+            sentence = "right numbers, but:"
+        else:
+            state = "right"
+            sentence = ""
+        return Verdict(state, sentence, self.seconds, [*dict.fromkeys(self.notes)])
+
+    def explanation(self, bad: int) -> str:
+        """Of the first wrong result: the mistake that gives the same numbers, or where they differ.
+
+        No mistake is looked for in a function that uses others that are wrong.
+        """
+        if not self.mend:
+            names = diagnosis(self.gate, self.answers(), self.results, bad)
+            if names:
+                return sentence_of(names)
+            if bad < self.shipped:
+                answers = self.answers()[: self.shipped]
+                names = diagnosis(self.gate, answers, self.results, bad)
+            if names:
+                return f"{sentence_of(names)}\nwith weights of other sizes it gives something else: {WRITTEN_IN}"
+        where = difference(self.results[bad], self.expected[bad], self.gate.axes)
+        sizes = sizes_of(self.cases[bad][0])
+        where += self.mend or f" (case {bad + 1} of {len(self.cases)}, given {sizes})"
+        if bad >= self.shipped:
+            where += f"\nwith the shipped weights it is right: {WRITTEN_IN}"
+        return where if self.mend else f"{where}; no mistake that I tried gives this"
+
+    def answers(self) -> list[Callable[[], Any]]:
+        """What computes the right answers of the cases that have a result."""
+        return [answer for _, answer in self.cases[: len(self.results)]]
+
+
+def what_to_mend(calls: Iterable[str], wrong: dict[str, int], function: str) -> str:
+    """The gates of the wrong functions that a function calls, in a sentence; empty if none is."""
+    numbers = sorted({wrong[name] for name in calls if name in wrong and name != function})
+    if not numbers:
+        return ""
+    gates = ", ".join(map(str, numbers))
+    return f"; first mend what it uses: gate{'s' * (len(numbers) > 1)} {gates}"
+
+
+def sentence_of(names: list[str]) -> str:
+    """A diagnosis by mistakes, and what the first of them does to a training."""
+    lines = ", or ".join(KNOWN[name].line for name in names)
+    return f"this gives the same numbers: {lines}\n{KNOWN[names[0]].effect}"
+
+
 def try_gate(
     gate: Gate, w: World, reader: Reader, wrong: dict[str, int], end: float = math.inf
 ) -> Verdict:
-    """Ask the reader's function all cases of a gate; `wrong` has the gates of wrong functions, and
-    `end` is the time at which no call may go on, by time.monotonic."""
-    seconds, found, right, notes = 0.0, [], [], []
-    mend = ""
-    # now: the inputs are the right ones, whatever is in force later
-    cases = list(gate.cases(w))
-    shipped = len(cases)
-    cases += gate.cases(small_world())
+    """Ask the reader's function all cases of a gate.
 
-    def verdict(state: str, sentence: str = "") -> Verdict:
-        return Verdict(state, sentence, seconds, [*dict.fromkeys(notes)])
-
-    for number, (arguments, answer) in enumerate(cases, 1):
-        progress(f"{gate.title}, case {number} of {len(cases)}")
-        start = time.perf_counter()
-        allowed = min(gate.seconds, max(1, end - time.monotonic()))
-        said = reader.ask(gate.function, as_arrays(arguments), gate.parts, allowed)
-        seconds += time.perf_counter() - start
-        uses = {wrong[f] for f in said.get("calls", ()) if f in wrong and f != gate.function}
-        gates = ", ".join(map(str, sorted(uses)))
-        mend = gates and f"; first mend what it uses: gate{'s' * (len(uses) > 1)} {gates}"
-        if "error" in said:
-            state = "unread" if "fatal" in said else "empty" if "empty" in said else "wrong"
-            if all(map(agree, found, right)):
-                return verdict(state, said["error"] + mend)
-            break  # an earlier answer was wrong, which says more
-        if said.get("printed"):
-            notes.append(f"it printed {said['printed'].splitlines()[0]!r}")
-        if said.get("changed"):
-            notes.append("it changes what it is given, which others still need")
-        found.append(said["result"])
-        if np.float16 in [one.dtype for one in (found[-1] if gate.parts else [found[-1]])]:
-            notes.append("it gives numbers of 16 bits, which are too coarse to be compared")
-        right.append(as_arrays(answer()))
-    bad = next((i for i in range(len(found)) if not agree(found[i], right[i])), None)
-    if bad is None:
-        changes = any("changes" in note for note in notes)
-        return verdict("wrong", "right numbers, but:") if changes else verdict("right")
-    where = difference(found[bad], right[bad], gate.axes)
-    where += mend or f" (case {bad + 1} of {len(cases)}, given {sizes(cases[bad][0])})"
-    if bad >= shipped:
-        where += f"\nwith the shipped weights it is right: {WRITTEN_IN}"
-    names, more = [], ""
-    if not mend:
-        answers = [answer for _, answer in cases[: len(found)]]
-        names = diagnosis(gate, answers, found, bad)
-        if not names and bad < shipped:
-            names = diagnosis(gate, answers[:shipped], found, bad)
-            more = f"\nwith weights of other sizes it gives something else: {WRITTEN_IN}"
-    if names:
-        lines = ", or ".join(KNOWN[name].line for name in names)
-        effect = KNOWN[names[0]].effect
-        return verdict("wrong", f"this gives the same numbers: {lines}\n{effect}{more}")
-    return verdict("wrong", where if mend else f"{where}; no mistake that I tried gives this")
+    `wrong` has the gates of wrong functions, and `end` is the time at which no call may go on, by
+    time.monotonic.
+    """
+    trial = Trial(gate, w)
+    trial.ask(reader, wrong, end)
+    return trial.verdict()
 
 
 # --- a translation by the reader's code, and the report ---
@@ -279,20 +347,24 @@ def progress(line: str) -> None:
 
 def sentences_of(w: World, reader: Reader, lines: list[str], seconds: float) -> list[str]:
     """Translations by the reader's code, as many as it makes in the time."""
+    # from the gate come the weights, in the names that the reader's functions know
     gate = next(gate for gate in GATES if gate.function == "translate")
     *_, (arguments, _) = gate.cases(w)
-    _, weights, *rest, _ = as_arrays(arguments)
-    found, end = [], time.monotonic() + seconds
+    _, weights, h, bos, eos, _ = as_arrays(arguments)  # of a case, with another source and limit
+    texts = []
+    end = time.monotonic() + seconds
     for number, line in enumerate(lines, 1):
         progress(f"translating sentence {number} of {len(lines)}")
         ids = w.ids(line)
-        arguments = ids[0].numpy(), weights, *rest, ids.size(1) + 50
-        left = end - time.monotonic()
-        said = reader.ask("translate", arguments, 0, left) if left > 0 else {"error": "late"}
-        if "error" in said:
+        arguments = ids[0].numpy(), weights, h, bos, eos, ids.size(1) + 50
+        remaining = end - time.monotonic()
+        if remaining <= 0:
             break
-        found.append(w.tokenizer.decode([int(i) for i in said["result"]]))
-    return found
+        reply = reader.ask("translate", arguments, 0, remaining)
+        if "error" in reply:
+            break
+        texts.append(w.tokenizer.decode([int(i) for i in reply["result"]]))
+    return texts
 
 
 def translations(
@@ -313,17 +385,19 @@ def translations(
         yield textwrap.shorten(notice.getvalue(), 140)
     name = "made-up phrases" if tat.choose_data() == "phrases" else split
     start = time.monotonic()
-    found = sentences_of(w, reader, [source for source, _ in pairs], seconds)
+    texts = sentences_of(w, reader, [source for source, _ in pairs], seconds)
     took = time.monotonic() - start
-    if not found:
+    if not texts:
         yield f"no score: your code didn't translate one sentence within {seconds:g} seconds"
         return
-    sources, references = (list(side) for side in zip(*pairs[: len(found)], strict=True))
+    # the same sentences by the document, however many they are
+    sources, references = (list(side) for side in zip(*pairs[: len(texts)], strict=True))
     ours = list(tat.translate_lines(tat.Translator(w.model, w.tokenizer), sources))
-    mine, theirs = (tat.bleu(lines, references)[0] for lines in (found, ours))
+    score = tat.bleu(texts, references)[0]
+    score_of_ours = tat.bleu(ours, references)[0]
     yield (
-        f"{name}, {len(found)} of {len(pairs)} sentences in {took:.0f} s: your code {mine:.1f} "
-        f"BLEU, the document's {theirs:.1f}, both greedy with the same weights"
+        f"{name}, {len(texts)} of {len(pairs)} sentences in {took:.0f} s: your code {score:.1f} "
+        f"BLEU, the document's {score_of_ours:.1f}, both greedy with the same weights"
     )
 
 
@@ -336,7 +410,8 @@ def judge(
     `verdicts` gets them by their numbers.
     """
     verdicts = {} if verdicts is None else verdicts
-    w, wrong = world(), {}
+    w = world()
+    wrong_functions: dict[str, int] = {}  # and the gate at which each was
     end = time.monotonic() + WHOLE_SECONDS
     say(f"{path.name}, {date.today():%Y-%m-%d}, weights of {Path(tat.SHIPPED_MODEL).name}")
     with closing(Reader(path)) as reader:
@@ -346,7 +421,7 @@ def judge(
             if time.monotonic() > end:
                 say(f"{WHOLE_SECONDS} seconds are over: try what follows with --gate {number}")
                 return False
-            verdict = try_gate(gate, w, reader, wrong, end)
+            verdict = try_gate(gate, w, reader, wrong_functions, end)
             if verdict.state == "unread":
                 say(f"nothing can be tried: {verdict.sentence}")
                 return False
@@ -354,7 +429,7 @@ def judge(
             mark = {"right": "✓", "wrong": "✗", "empty": "·"}[verdict.state]
             say(f"{number:2} {mark} {gate.title:24}{verdict.seconds:6.1f} s  {gate.function}")
             if verdict.state == "wrong":
-                wrong.setdefault(gate.function, number)
+                wrong_functions.setdefault(gate.function, number)
                 verdict.notes[:0] = verdict.sentence.splitlines()
             for note in verdict.notes:
                 say(f"     {note}")
@@ -384,8 +459,8 @@ def scored_gates(verdicts: dict[int, Verdict], only: int | None) -> list[dict[st
         if only in (None, number):
             verdict = verdicts.get(number)
             output = "\n".join(verdict.notes or [verdict.state]) if verdict else "not tried"
-            right = verdict is not None and verdict.state == "right"
-            tests.append(scored(f"gate {number}: {gate.title}", right, output))
+            passes = verdict is not None and verdict.state == "right"
+            tests.append(scored(f"gate {number}: {gate.title}", passes, output))
     return tests
 
 

@@ -31,13 +31,16 @@ from the_annotated_transformer import BOS, EOS, LIVE, PAD, Config, Pair, Transfo
 Say = Callable[[str], None]
 NUMBERS = Config(N=1, d_model=32, d_ff=64, h=4, dropout=0.0, norm="pre", warmup=100)
 UPDATES = 1400
-SMALL, LARGE = 8, 24  # numbers below a hundred, and above, of an update
-UNSEEN, PASSING = 180, 162  # numbers that it must read, and how many of them
+SMALL_NUMBERS = 8  # below a hundred, in each update
+LARGE_NUMBERS = 24  # from a hundred on
+UNSEEN = 180  # numbers that it must read
+PASSING = 162  # how many of them
 CALL_SECONDS = 60  # for an update
-NUMBER_SECONDS, SAMPLE_SECONDS = 4, 60  # between two lines of a training
+NUMBER_SECONDS = 4  # between two lines of gate 20
+SAMPLE_SECONDS = 60  # between two lines of a language
 WHOLE_SECONDS = 600  # for gate 20
-# kept with the arrays of a state
-ABOUT = "source", "languages", "vocabulary", "step", "pairs_seen", "seconds"
+# fields of a `Study` that are saved with the arrays of a state
+SAVED_FIELDS = "source", "languages", "vocabulary", "step", "pairs_seen", "seconds"
 SHORT = Pair([4, EOS], [BOS, 5, EOS])  # to begin with, where nothing is learned
 STATE = ".learning.safetensors"  # of a run: hidden, because the folder is a model's
 ALL_GATES_RIGHT = "gates 1 to 19 are right: what do your functions keep between calls?"
@@ -59,7 +62,8 @@ class Pupil:
         self, reader: Reader, model: Transformer, config: Config, pairs: list[Pair],
         step: int = 0, averages: list | None = None,
     ):  # fmt: skip
-        self.reader, self.model = reader, model
+        self.reader = reader
+        self.model = model
         task = {
             "weights": as_arrays(weights_of(model)), "averages": averages, "step": step,
             "h": config.h, "pad": PAD, "bos": BOS, "eos": EOS, "smoothing": config.smoothing,
@@ -67,7 +71,8 @@ class Pupil:
             "threads": torch.get_num_threads(),
         }  # fmt: skip
         result = self.ask("begin", task)
-        self.together, self.notes = result["together"], result["notes"]
+        self.together = result["together"]
+        self.notes = result["notes"]
 
     def ask(self, action: str, *arguments: Any) -> Any:
         """What an action of the learner gives; Stuck says what is wrong."""
@@ -116,9 +121,8 @@ def pour(model: Transformer, arrays: list[np.ndarray]) -> None:
 
 def wrong_gate(reader: Reader) -> str:
     """The first gate that isn't right, and why; empty if all are."""
-    wrong: dict[str, int] = {}
     for number, gate in enumerate(GATES, 1):
-        verdict = try_gate(gate, world(), reader, wrong)
+        verdict = try_gate(gate, world(), reader, {})
         if verdict.state != "right":
             why = " ".join([verdict.sentence, *verdict.notes]).replace("\n", ". ")
             return f"gate {number}, {gate.title}, isn't right: {why}"
@@ -149,21 +153,22 @@ def learn_numbers(
     torch.manual_seed(seed)
     model = NUMBERS.make_model(len(tat.LETTERS))
     with closing(Reader(path)) as reader:
-        right, reasons = 0, []
         try:
             pupil = Pupil(reader, model, NUMBERS, [tat.number_pair(n) for n in (3, 20, 345, 999)])
         except Stuck as error:
             say(f"20 ✗ it can't learn: {error}")
             return False
+        count = 0  # of the unseen numbers that it reads
+        reasons = []
         try:
             unseen = study_numbers(pupil, say, seed)
-            right = sum(write_number(pupil, n) == tat.number_pair(n).tgt[1:] for n in unseen)
-            if right < PASSING:
+            count = sum(write_number(pupil, n) == tat.number_pair(n).tgt[1:] for n in unseen)
+            if count < PASSING:
                 reasons = resemblances(pupil, [tat.number_pair(n) for n in unseen])
         except Stuck as error:
             reasons = [str(error)]
-        passes = right >= PASSING
-        say(f"20 {'✓' if passes else '✗'} it reads {right} of {UNSEEN} numbers that it never saw")
+        passes = count >= PASSING
+        say(f"20 {'✓' if passes else '✗'} it reads {count} of {UNSEEN} numbers that it never saw")
         if passes:
             read_typed(pupil, typed, say)
         else:
@@ -181,17 +186,21 @@ def read_typed(pupil: Pupil, typed: Iterable[str], say: Say) -> None:
 
 def study_numbers(pupil: Pupil, say: Say, seed: int) -> list[int]:
     """Learn for UPDATES updates, or as long as there is time; returns the unseen numbers."""
-    draw, large = random.Random(seed), list(range(100, 1000))
+    draw = random.Random(seed)
+    large = list(range(100, 1000))
     draw.shuffle(large)
-    known, unseen = large[UNSEEN:], large[:UNSEEN]
-    say(pupil.introduction(len(known) + 100))
-    start = spoken = time.monotonic()
+    unseen = large[:UNSEEN]
+    to_learn = large[UNSEEN:]
+    say(pupil.introduction(len(to_learn) + 100))
+    start = time.monotonic()
+    last_line = start  # when it was said
     for update in range(1, UPDATES + 1):
-        batch = [*draw.choices(range(100), k=SMALL), *draw.choices(known, k=LARGE)]
-        loss = pupil.update([tat.number_pair(n) for n in batch])
+        numbers = draw.choices(range(100), k=SMALL_NUMBERS)
+        numbers += draw.choices(to_learn, k=LARGE_NUMBERS)
+        loss = pupil.update([tat.number_pair(n) for n in numbers])
         now = time.monotonic()
-        if now - spoken >= NUMBER_SECONDS or update == UPDATES:
-            spoken = now
+        if now - last_line >= NUMBER_SECONDS or update == UPDATES:
+            last_line = now
             sample = line_of(pupil, unseen[update % UNSEEN])
             say(f"{update:5} updates, loss {loss:.2f}: {sample}")
         if now - start > WHOLE_SECONDS:
@@ -230,8 +239,13 @@ class Study:
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
-        self.folder, self.file, self.languages = folder, file, languages
-        self.source, self.step, self.pairs_seen, self.seconds = source, 0, 0, 0.0
+        self.folder = folder
+        self.file = file
+        self.languages = languages
+        self.source = source
+        self.step = 0
+        self.pairs_seen = 0
+        self.seconds = 0.0
         path = folder / STATE
         if not path.exists():
             if source is None or (folder.is_dir() and any(folder.iterdir())):
@@ -241,11 +255,11 @@ class Study:
             self.arrays = load(path.read_bytes())
         except SafetensorError as error:
             raise Stuck(f"{STATE} is damaged ({error})") from error
-        about = json.loads(self.arrays.pop("about").tobytes())
-        if source not in (None, about["source"]):
-            raise Stuck(f"it learns from {about['source']}, not {source}; give another --run")
-        for name in ABOUT:
-            setattr(self, name, about[name])
+        fields = json.loads(self.arrays.pop("about").tobytes())
+        if source not in (None, fields["source"]):
+            raise Stuck(f"it learns from {fields['source']}, not {source}; give another --run")
+        for name in SAVED_FIELDS:
+            setattr(self, name, fields[name])
 
     def read(self, texts: list[tuple[str, str]], val: list[tuple[str, str]]) -> None:
         """Take the text to learn from, and that to be tried with."""
@@ -262,27 +276,28 @@ class Study:
 
     def fresh(self) -> Transformer:
         """The weights from which both trainings start: the reader's and the document's."""
-        torch.manual_seed(LIVE.seed)
+        torch.manual_seed(LIVE.seed)  # so that both start from the same numbers
         return LIVE.make_model(len(self.tokenizer))
 
     def pupil(self, reader: Reader) -> Pupil:
         """The file with fresh weights, or with those of the folder."""
-        model, averages = self.fresh(), None
+        model = self.fresh()
+        averages = None
         if self.step:
             count = len(self.arrays) // 3
-            weights, *averages = ([self.arrays[f"{side}.{i}"] for i in range(count)]
-                                  for side in "wmv")  # fmt: skip
-            pour(model, weights)
+            arrays = {kind: [self.arrays[f"{kind}.{i}"] for i in range(count)] for kind in "wmv"}
+            pour(model, arrays["w"])
+            averages = [arrays["m"], arrays["v"]]
         return Pupil(reader, model, LIVE, self.train or [SHORT], self.step, averages)
 
     def save(self, pupil: Pupil) -> None:
         """Write what it takes to go on, whole or not at all."""
         from safetensors.numpy import save
 
-        about = json.dumps({name: getattr(self, name) for name in ABOUT}).encode()
-        arrays = {"about": np.frombuffer(about, np.uint8)}
-        for side, rows in zip("wmv", pupil.ask("state"), strict=True):
-            arrays |= {f"{side}.{i}": np.ascontiguousarray(row) for i, row in enumerate(rows)}
+        fields = json.dumps({name: getattr(self, name) for name in SAVED_FIELDS}).encode()
+        arrays = {"about": np.frombuffer(fields, np.uint8)}
+        for kind, rows in zip("wmv", pupil.ask("state"), strict=True):  # weights, Adam's m and v
+            arrays |= {f"{kind}.{i}": np.ascontiguousarray(row) for i, row in enumerate(rows)}
         self.folder.mkdir(parents=True, exist_ok=True)
         new = self.folder / f"{STATE}.new"
         new.write_bytes(save(arrays))
@@ -302,13 +317,18 @@ class Study:
 def learn_language(study: Study, minutes: float, say: Say = print) -> bool:
     """Let a file learn for some minutes in all; says how well it translates then."""
     with closing(Reader(study.file)) as reader:
-        wrong = wrong_gate(reader)
-        say(wrong or "gates 1 to 19 are right: what it learns are weights of the document's model")
+        sentence = wrong_gate(reader)
+        say(
+            sentence
+            or "gates 1 to 19 are right: what it learns are weights of the document's model"
+        )
         try:
             pupil = study.pupil(reader)
             say(pupil.introduction(len(study.train)))
             practise(study, pupil, minutes, say)
-            texts = own_texts(study, pupil, say) if wrong else texts_of_model(study, pupil, say)
+            # only where all gates are right does the document's model compute what the file does
+            translate = own_texts if sentence else texts_of_model
+            texts = translate(study, pupil, say)
         except Stuck as error:
             say(f"it doesn't learn: {error}")
             return False
@@ -320,7 +340,7 @@ def practise(study: Study, pupil: Pupil, minutes: float, say: Say) -> None:
     """Learn until the minutes are over; every minute the state is saved and a sample is shown."""
     if study.step:
         say(f"it goes on after {study.step:,} updates, {study.seconds / 60:.1f} minutes")
-    spoken = study.seconds
+    last_line = study.seconds  # when it was said
     for batch in itertools.islice(study.batches(), study.step, None):
         if study.seconds >= 60 * minutes:
             break
@@ -329,12 +349,14 @@ def practise(study: Study, pupil: Pupil, minutes: float, say: Say) -> None:
         study.step += 1
         study.pairs_seen += len(batch)
         study.seconds += time.monotonic() - start
-        if study.seconds - spoken >= SAMPLE_SECONDS:
-            spoken = study.seconds
+        if study.seconds - last_line >= SAMPLE_SECONDS:
+            last_line = study.seconds
             study.save(pupil)
             line = study.val[study.step % len(study.val)][0]
-            done = f"{study.seconds / 60:.1f} min, {study.pairs_seen:,} pairs"
-            say(f"{done}, loss {loss:.2f}\n    {line}\n    {study.text(pupil, line)}")
+            say(
+                f"{study.seconds / 60:.1f} min, {study.pairs_seen:,} pairs, loss {loss:.2f}\n"
+                f"    {line}\n    {study.text(pupil, line)}"
+            )
     study.save(pupil)
 
 
@@ -351,10 +373,12 @@ def texts_of_model(study: Study, pupil: Pupil, say: Say) -> list[str]:
 def own_texts(study: Study, pupil: Pupil, say: Say) -> list[str]:
     """Translations of val by the reader's code, as many as it makes in the time."""
     say(f"its weights need its own code: judge {study.file} --run {study.folder} translates by it")
-    texts, end = [], time.monotonic() + SPLIT_SECONDS
+    texts = []
+    end = time.monotonic() + SPLIT_SECONDS
     for line, _ in study.val:
-        if time.monotonic() < end:
-            texts.append(study.text(pupil, line))
+        if time.monotonic() > end:
+            break
+        texts.append(study.text(pupil, line))
     return texts
 
 

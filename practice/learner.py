@@ -41,7 +41,8 @@ def leaves(weights: Any, name: str = "w") -> Iterator[tuple[str, Any, Any, Any]]
 
     The decoder's table is the encoder's, and comes once.
     """
-    for key, value in weights.items() if isinstance(weights, dict) else enumerate(weights):
+    items = weights.items() if isinstance(weights, dict) else enumerate(weights)
+    for key, value in items:
         inner = f"{name}[{key!r}]"
         if isinstance(value, (dict, list)):
             yield from leaves(value, inner)
@@ -51,8 +52,7 @@ def leaves(weights: Any, name: str = "w") -> Iterator[tuple[str, Any, Any, Any]]
 
 def and_others(names: list[str]) -> str:
     """The first of some weights, and how many more there are."""
-    more = len(names) - 1
-    return f"{names[0]} and {more} more" if more else names[0]
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
 
 class Trace(TorchFunctionMode):
@@ -67,7 +67,8 @@ class Trace(TorchFunctionMode):
     def __init__(self, learner: "Learner"):
         super().__init__()
         self.name_of = {id(w): name for name, w in learner.named.items()}
-        self.path, self.place = learner.module.__file__, learner.place
+        self.path = learner.module.__file__
+        self.place = learner.place
         self.lost: dict[str, str] = {}  # the line, by the weight's name
         self.nan = ""  # a line
 
@@ -76,7 +77,7 @@ class Trace(TorchFunctionMode):
 
         def parameter(cls: type, data: Any = None, *more: Any, **options: Any) -> Any:
             result = create(cls, data, *more, **options)
-            self.see("Parameter", [data], result)
+            self.see("Parameter", [data], result)  # which forgets the history of its data
             return result
 
         self.patch = mock.patch.object(nn.Parameter, "__new__", parameter)
@@ -97,11 +98,14 @@ class Trace(TorchFunctionMode):
         """Note what a function of PyTorch's has done."""
         tensors = [x for x in inputs if isinstance(x, Tensor)]
         floating = isinstance(result, Tensor) and result.is_floating_point()
-        whole = tensors and not any(x.isnan().any() for x in tensors)
-        if whole and floating and not self.nan and not name.startswith("empty"):
+        from_numbers = tensors and not any(x.isnan().any() for x in tensors)
+        # what `empty` gives is whatever was in the memory
+        if from_numbers and floating and not self.nan and not name.startswith("empty"):
             self.nan = self.line() if result.isnan().any() else ""
-        without = floating and result.grad_fn is None and all(result is not x for x in tensors[:1])
-        if without or name in LEAVING or name == "copy_":
+        # a function may change its first argument in place, and give it back
+        new = all(result is not x for x in tensors[:1])
+        without_history = floating and new and result.grad_fn is None
+        if without_history or name in LEAVING or name == "copy_":
             for weight in set().union(*(self.reached(x) for x in tensors if x.requires_grad)):
                 if line := self.line():
                     self.lost[weight] = line
@@ -122,13 +126,14 @@ class Trace(TorchFunctionMode):
     def reached(self, tensor: Tensor) -> set[str]:
         """The weights that a tensor was computed from."""
         names = {self.name_of[id(tensor)]} if id(tensor) in self.name_of else set()
-        nodes, seen = [tensor.grad_fn], set()
+        nodes = [tensor.grad_fn]  # of autograd's graph, still to be visited
+        visited = set()
         while nodes:
             node = nodes.pop()
-            if node is None or node in seen:
+            if node is None or node in visited:
                 continue
-            seen.add(node)
-            leaf = getattr(node, "variable", None)
+            visited.add(node)
+            leaf = getattr(node, "variable", None)  # only where the graph ends, in a leaf
             if id(leaf) in self.name_of:
                 names.add(self.name_of[id(leaf)])
             nodes += [inner for inner, _ in node.next_functions]
@@ -140,10 +145,12 @@ class Learner:
 
     def __init__(self, module: Any, place: Callable[[int], str], task: dict[str, Any]):
         """`task`: weights, h, pad, bos, eos, smoothing, warmup, factor, step, averages, threads."""
-        self.module, self.place, self.task = module, place, task
+        self.module = module
+        self.place = place
+        self.task = task
         self.take = getattr(module, "take", lambda array: array)
         self.step = task["step"]
-        torch.set_num_threads(task["threads"])
+        torch.set_num_threads(task["threads"])  # the worker was started with one, for the gates
         pairs = task["pairs"]
         for kind in (np.float32, np.float64):  # some files make numbers of 64 bits themselves
             self.fill(kind)
@@ -167,11 +174,12 @@ class Learner:
             tensor = self.take(array.astype(kind))
             if not isinstance(tensor, Tensor):
                 raise NotLearning(NO_TENSORS.format(type(tensor).__name__))
+            # the leaf takes the array's place, so that the functions get it in the dictionaries
             self.named[name] = holder[key] = tensor.detach().clone().requires_grad_()
         self.weights["decoder"]["table"] = self.weights["encoder"]["table"]
-        averages = self.task["averages"] or [[0 * w.detach() for w in self.named.values()]] * 2
-        like = list(self.named.values())
-        self.m, self.v = (list(map(self.tensor, side, like)) for side in averages)
+        leaf_tensors = list(self.named.values())
+        averages = self.task["averages"] or [[0 * w.detach() for w in leaf_tensors]] * 2
+        self.m, self.v = (list(map(self.tensor, side, leaf_tensors)) for side in averages)
 
     @staticmethod
     def tensor(value: Any, like: Tensor) -> Tensor:
@@ -186,7 +194,9 @@ class Learner:
 
     def logits(self, src: Tensor, read: Tensor, src_mask: Tensor, tgt_mask: Tensor) -> Tensor:
         """The reader's model: logits (T, vocab) from the ids of a source and what is read."""
-        file, w, h = self.module, self.weights, self.task["h"]
+        file = self.module
+        w = self.weights
+        h = self.task["h"]
         memory = file.encoder(src, src_mask, w["encoder"], h)
         x = file.decoder(read, memory, src_mask, tgt_mask, w["decoder"], h)
         return file.logits(x, w["decoder"]["table"])
@@ -234,6 +244,7 @@ class Learner:
         """The loss per token and its gradients by one of the two ways above."""
         for w in self.named.values():
             w.grad = None
+        # losses are sums, so one division at the end makes them and the gradients means
         tokens = sum(len(tgt) - 1 for _, tgt in pairs)
         loss = loss_of(pairs) / tokens
         return loss, [
@@ -242,12 +253,13 @@ class Learner:
 
     def agrees(self, pairs: list) -> bool:
         """Whether sentences together have the gradients that they have one by one."""
-        some = pairs[:PAIRS_COMPARED]
+        few = pairs[:PAIRS_COMPARED]
         with suppress(Exception):  # of many kinds: whatever vmap can't do
-            one, many = (self.gradients(some, way) for way in (self.one_by_one, self.all_at_once))
-            return math.isclose(one[0], many[0], rel_tol=CLOSE) and all(
+            loss, gradients = self.gradients(few, self.one_by_one)
+            loss_together, together = self.gradients(few, self.all_at_once)
+            return math.isclose(loss, loss_together, rel_tol=CLOSE) and all(
                 torch.allclose(a, b, CLOSE, CLOSE * float(a.abs().max()))
-                for a, b in zip(one[1], many[1], strict=True)
+                for a, b in zip(gradients, together, strict=True)
             )
         return False
 
@@ -255,8 +267,10 @@ class Learner:
 
     def check_gradients(self, pairs: list) -> list[str]:
         """Notes on weights that aren't used; NotLearning names the line that loses a gradient."""
+        # the trace makes each function of PyTorch's slower: only where something is lost, and once
         _, gradients = self.gradients(pairs, self.one_by_one)
-        names = [n for n, g in zip(self.named, gradients, strict=True) if not g.any()]
+        zeros = [not gradient.any() for gradient in gradients]
+        names = [name for name, zero in zip(self.named, zeros, strict=True) if zero]
         if not names:
             return []
         trace = Trace(self)
@@ -325,8 +339,8 @@ class Learner:
 
     def state(self) -> list[list[np.ndarray]]:
         """Weights and both averages, as arrays in the order of the dictionaries."""
-        sides = self.named.values(), self.m, self.v
-        return [[tensor.detach().cpu().numpy() for tensor in side] for side in sides]
+        lists = (self.named.values(), self.m, self.v)
+        return [[tensor.detach().cpu().numpy() for tensor in tensors] for tensors in lists]
 
 
 LEARNERS: dict[str, Learner] = {}  # of a file, by its path

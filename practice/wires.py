@@ -27,31 +27,34 @@ def influence(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> Ten
 
     The pairs have equal lengths.
     """
-    others, T = [], len(pairs[0].tgt) - 1
+    T = len(pairs[0].tgt) - 1
+    changed = []  # all pairs with another word at 0, then all with another at 1, and so on
     for t in range(T):
         for p in pairs:
             word = next(i for i in pairs[0].tgt[1:] if i != p.tgt[t])
-            others.append(Pair(p.src, [*p.tgt[:t], word, *p.tgt[t + 1 :]]))
-    log_p = predict([*pairs, *others]).log_softmax(-1).unflatten(0, (1 + T, len(pairs)))
+            changed.append(Pair(p.src, [*p.tgt[:t], word, *p.tgt[t + 1 :]]))
+    log_p = predict([*pairs, *changed]).log_softmax(-1).unflatten(0, (1 + T, len(pairs)))
     return (log_p[1:] - log_p[0]).abs().amax((1, 3)).mT  # the largest change among pairs and words
 
 
 def wires(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> dict[str, float]:
     """How far predictions move in nats; `future`, `padding`, `neighbours` must be 0, others not."""
-    target, base = influence(predict, pairs), predict(pairs).log_softmax(-1)
-    found = {"future": target.triu(1).max().item(), "past": target.tril(-1).max().item()}
-    changed = {
+    target = influence(predict, pairs)
+    base = predict(pairs).log_softmax(-1)
+    moved = {"future": target.triu(1).max().item(), "past": target.tril(-1).max().item()}
+    changed_batches = {
         "padding": [Pair([*p.src, PAD, PAD], [*p.tgt, PAD, PAD]) for p in pairs],
         "neighbours": [*pairs[1:], *pairs],
         "source": [Pair(q.src, p.tgt) for p, q in zip(pairs, pairs[::-1], strict=True)],
         "source order": [Pair([*p.src[-2::-1], p.src[-1]], p.tgt) for p in pairs],
         "target order": [Pair(p.src, [p.tgt[0], p.tgt[2], p.tgt[1], *p.tgt[3:]]) for p in pairs],
     }
-    for what, others in changed.items():
-        log_p = predict(others)[-len(pairs) :, : base.size(1)].log_softmax(-1)
-        moved = (log_p - base).abs().amax((0, 2))  # (T)
-        first = 3 if what == "target order" else 0  # behind the two that changed places
-        found[what] = moved[first:].max().item()
-    if found["source"] <= MOVED:
-        del found["source order"]  # who doesn't read the source says nothing of its order
-    return found
+    for name, batch in changed_batches.items():
+        # the pairs themselves come last: with neighbours, others stand before them
+        log_p = predict(batch)[-len(pairs) :, : base.size(1)].log_softmax(-1)
+        change = (log_p - base).abs().amax((0, 2))  # (T)
+        first = 3 if name == "target order" else 0  # behind the two that changed places
+        moved[name] = change[first:].max().item()
+    if moved["source"] <= MOVED:
+        del moved["source order"]  # who doesn't read the source says nothing of its order
+    return moved

@@ -71,21 +71,21 @@ def complaint(error: BaseException, path: str) -> str:
     """What went wrong, and the lines of the reader's file on the way there, the last one last."""
     if isinstance(error, SyntaxError) and error.filename == path:
         return f"{place(error.lineno or 0, path)}: SyntaxError: {error.msg}"
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     stem = os.path.splitext(os.path.basename(path))[0]
     if isinstance(error, (AttributeError, ImportError)) and f"'{stem}'" in str(error):
-        what += f" (your file is called {stem}, so `import {stem}` finds it: rename it)"
+        message += f" (your file is called {stem}, so `import {stem}` finds it: rename it)"
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f"{place(f.lineno or 0, path)}, {f.line}" for f in frames if f.filename == path]
     if len(lines) > MOST_LINES:
-        lines[MOST_LINES // 2 : -MOST_LINES // 2] = ["..."]
-    return ": ".join(("\n".join(lines), what)) if lines else what
+        lines[MOST_LINES // 2 : -MOST_LINES // 2] = ["..."]  # of an endless recursion
+    return ": ".join(("\n".join(lines), message)) if lines else message
 
 
 def load(path: str) -> Any:
     """The file as a module, as if it were run; its folder can be imported from."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [os.path.dirname(path), *(folder for folder in sys.path if folder != here)]
+    practice = os.path.dirname(os.path.abspath(__file__))  # whose modules the file can't mean
+    sys.path[:] = [os.path.dirname(path), *(folder for folder in sys.path if folder != practice)]
     sys.argv = [path]
     if path.endswith(".ipynb"):
         text = "".join(cells(path))
@@ -96,6 +96,7 @@ def load(path: str) -> Any:
             text = file.read()
     module = sys.modules[MODULE] = types.ModuleType(MODULE)
     module.__file__ = path
+    # __name__ is not "__main__": what a script does when it is run isn't done
     exec(compile(text, path, "exec", dont_inherit=True), vars(module))
     return module
 
@@ -111,35 +112,43 @@ def given(value: Any, take: Any) -> Any:
 
 @functools.cache
 def called(module: Any, function: str) -> list[str]:
-    """Names of the file that one of its functions uses, by itself or through others."""
-    found, todo = [function], [getattr(module, function, None)]
-    while todo:
-        value = todo.pop()
+    """Names of the file that one of its functions uses, by itself or through others.
+
+    What a name stands for may be a function, whose code says which names it uses; a class, with all
+    that is in it; or an object, which stands for its class. A name is followed once, so that two
+    functions that call each other come to an end.
+    """
+    names = [function]
+    values = [getattr(module, function, None)]  # still to be looked into
+    while values:
+        value = values.pop()
         if getattr(value, "__module__", MODULE) != MODULE:
             continue  # a library's
         if isinstance(value, type):
-            todo += vars(value).values()
+            values += vars(value).values()
         code = getattr(value, "__code__", value)
         if isinstance(code, types.CodeType):
-            todo += code.co_consts  # the code of what is defined inside
-            for one in dis.get_instructions(code):
-                if one.opname == "LOAD_GLOBAL" and one.argval not in found:
-                    found.append(one.argval)
-                    todo.append(getattr(module, one.argval, None))
-        elif not isinstance(value, type):
-            todo += [type(value)] if type(value).__module__ == MODULE else []
-    return found[1:]
+            values += code.co_consts  # the code of what is defined inside
+            for instruction in dis.get_instructions(code):
+                name = instruction.argval
+                if instruction.opname == "LOAD_GLOBAL" and name not in names:
+                    names.append(name)
+                    values.append(getattr(module, name, None))
+        elif not isinstance(value, type) and type(value).__module__ == MODULE:
+            values.append(type(value))
+    return names[1:]
 
 
 def array(value: Any) -> np.ndarray:
     """What a function gave, as numbers; a tensor that has a gradient is taken without it."""
     with suppress(AttributeError):
         value = value.detach().cpu()
-    found = np.asarray(value)
-    if found.dtype.kind not in "biuf":
-        kind = type(value).__name__
-        raise TypeError(f"gives {kind}, which numpy.asarray doesn't read as numbers")
-    return found
+    numbers = np.asarray(value)
+    if numbers.dtype.kind not in "biuf":
+        raise TypeError(
+            f"gives {type(value).__name__}, which numpy.asarray doesn't read as numbers"
+        )
+    return numbers
 
 
 def answer(module: Any, function: str, arguments: tuple, parts: int) -> dict[str, Any]:
@@ -153,17 +162,17 @@ def answer(module: Any, function: str, arguments: tuple, parts: int) -> dict[str
         except Exception as error:
             message = f"`take`, before {function} is called: {complaint(error, module.__file__)}"
             return {"error": message}
-        before = pickle.dumps(handed)
+        before = pickle.dumps(handed)  # by which a change in place is seen
         result = call(*handed)
         if result is None:
             return {"error": f"{function} gives nothing: a `return` is missing, or not reached"}
         if parts and (not hasattr(result, "__len__") or len(result) != parts):
             return {"error": f"{function} should give {parts} things"}
-        found = [array(part) for part in result] if parts else array(result)
-    said: dict[str, Any] = {"result": found, "printed": printed.getvalue()[:200]}
+        arrays = [array(item) for item in result] if parts else array(result)
+    reply: dict[str, Any] = {"result": arrays, "printed": printed.getvalue()[:200]}
     if pickle.dumps(handed) != before:
-        said["changed"] = True
-    return said
+        reply["changed"] = True
+    return reply
 
 
 @functools.cache
@@ -179,13 +188,47 @@ def room(name: str) -> Any:
 def main(path: str, loading_seconds: float) -> None:
     """Load the file, and answer calls until there are no more.
 
-    A thread reads the calls, so that the judge never waits for this process to take one, and so
-    that the process ends with the judge, whatever the file is at.
+    The judge's pipes are taken away from the file first: standard input is empty for it, and what
+    it prints goes to standard error. Then the first answer says whether the file was loaded; from
+    then on, each call gets one.
     """
-    calls, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    calls = os.fdopen(os.dup(0), "rb")
+    out = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a call isn't what the file may read,
     os.dup2(2, 1)  # and what it prints isn't an answer
     limit_memory()
+    waiting = queue_of(calls)
+    module: Any = None
+    late = "the file itself doesn't end within {:g} seconds: put what trains into a function"
+    with limited(out, path, loading_seconds, late):
+        try:
+            module = load(path)
+            reply = {}
+        except BaseException as error:  # SystemExit, too: a script that wasn't made to be imported
+            reply = {"error": complaint(error, path), "fatal": True}
+    send(out, reply)
+    while True:
+        function, arguments, parts, seconds = waiting.get()
+        with limited(out, path, seconds, "no answer within {:g} seconds"):
+            try:
+                if function == LEARN:
+                    where = functools.partial(place, path=path)
+                    reply = room("learner").answer(module, where, *arguments)
+                else:
+                    reply = answer(module, function, arguments, parts)
+            except NotImplementedError as error:
+                reply = {"error": complaint(error, path), "empty": True}
+            except BaseException as error:
+                reply = {"error": complaint(error, path)}
+        send(out, reply | {"calls": called(module, function)})
+
+
+def queue_of(calls: BinaryIO) -> queue.SimpleQueue:
+    """The judge's calls as they come, read by a thread.
+
+    So the judge never waits for this process to take one, and the process ends with the judge,
+    whatever the file is at.
+    """
     waiting: queue.SimpleQueue = queue.SimpleQueue()
 
     def read() -> None:
@@ -196,29 +239,7 @@ def main(path: str, loading_seconds: float) -> None:
                 os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()
-    module: Any = None
-    late = "the file itself doesn't end within {:g} seconds: put what trains into a function"
-    with limited(out, path, loading_seconds, late):
-        try:
-            module = load(path)
-            said = {}
-        except BaseException as error:  # SystemExit, too: a script that wasn't made to be imported
-            said = {"error": complaint(error, path), "fatal": True}
-    send(out, said)
-    while True:
-        function, arguments, parts, seconds = waiting.get()
-        with limited(out, path, seconds, "no answer within {:g} seconds"):
-            try:
-                if function == LEARN:
-                    where = functools.partial(place, path=path)
-                    said = room("learner").answer(module, where, *arguments)
-                else:
-                    said = answer(module, function, arguments, parts)
-            except NotImplementedError as error:
-                said = {"error": complaint(error, path), "empty": True}
-            except BaseException as error:
-                said = {"error": complaint(error, path)}
-        send(out, said | {"calls": called(module, function)})
+    return waiting
 
 
 @contextmanager
@@ -227,7 +248,7 @@ def limited(out: BinaryIO, path: str, seconds: float, message: str) -> Iterator[
     stop = threading.Event()
     arguments = out, path, seconds, message, stop
     threading.Thread(target=end_when_late, args=arguments, daemon=True).start()
-    yield
+    yield  # nothing is raised here: every error inside becomes an answer
     stop.set()
 
 
@@ -239,9 +260,11 @@ def end_when_late(
     Time is the processor's, so that a busy machine is no fault of the file's, which then has four
     times as long; one that hardly computes waits for something, and hasn't.
     """
-    start, busy = time.monotonic(), time.process_time()
+    start = time.monotonic()
+    start_of_computing = time.process_time()
     while not stop.wait(0.1):
-        passed, computed = time.monotonic() - start, time.process_time() - busy
+        passed = time.monotonic() - start
+        computed = time.process_time() - start_of_computing
         waits = passed > seconds and computed < WAITING_SHARE * passed
         if waits or computed > seconds or passed > 4 * seconds:
             break
@@ -256,9 +279,9 @@ def end_when_late(
     os._exit(1)
 
 
-def send(out: BinaryIO, said: dict[str, Any]) -> None:
+def send(out: BinaryIO, reply: dict[str, Any]) -> None:
     """One answer."""
-    pickle.dump(said, out)
+    pickle.dump(reply, out)
     out.flush()
 
 

@@ -272,7 +272,7 @@ def test_the_tool_finds_nothing_to_mend_and_writes_the_notebook(monkeypatch, tmp
     assert said == [f"{one}: 0 to mend, 0 out of date" for one in languages]
     out = tmp_path / "zh" / "exercises.ipynb"
     apply = ["apply", "zh", ROOT / "exercises.ipynb", out]
-    subprocess.run([sys.executable, ROOT / "blog" / "editions.py", *apply], check=True)
+    subprocess.run([sys.executable, "-m", "blog", "edition", *apply], cwd=ROOT, check=True)
     assert "自动批改的练习" in out.read_text("utf-8")
 
 

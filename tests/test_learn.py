@@ -18,42 +18,43 @@ from practice.mistakes import CATALOGUE, HEALTHY, made
 from tests.helpers import node
 
 RUN = """
-import { Clinic } from "./learn/clinic.js";
-import { Learn } from "./learn/small_model.js";
-import { Tasks } from "./learn/tasks.js";
-const learn = Learn(asked.double ? Float64Array : Float32Array);
-const tasks = Tasks(learn);
+import * as clinic from "./learn/clinic.js";
+import * as learning from "./learn/learning.js";
+import { CHANGES } from "./learn/mistakes.js";
+import { greedy_decode, make_model } from "./learn/small_model.js";
+import * as tasks from "./learn/tasks.js";
+const Real = asked.double ? Float64Array : Float32Array;
 """
 GRADIENT = """
-const model = learn.make_model(asked.sizes);
+const model = make_model({ ...asked.sizes, Real });
 for (const [name, numbers] of Object.entries(asked.weights)) {
   model.parameters[name].data.set(numbers);
 }
 const options = { smoothing: asked.smoothing, shift: asked.shift };
-const loss = learn.gradient(model, asked.pairs, options);
+const loss = learning.gradient(model, asked.pairs, options);
 const named = Object.entries(model.parameters);
 const gradients = Object.fromEntries(named.map(([name, p]) => [name, Array.from(p.grad)]));
 const losses = Array.from({ length: 5 }, (_, u) => {
-  const lr = learn.rate(u + 1, asked.sizes.d_model, 1, 10);
-  return learn.update(model, asked.pairs, { ...options, lr });
+  const lr = learning.rate(u + 1, asked.sizes.d_model, 1, 10);
+  return learning.update(model, asked.pairs, { ...options, lr });
 });
 console.log(JSON.stringify({ loss, gradients, losses }));
 """
 TRAINING = """
 const task = tasks.make(asked.task, asked.seed);
-const model = learn.make_model({ vocab: task.letters.length, ...asked });
+const model = make_model({ vocab: task.letters.length, ...asked });
 let loss = 0;
 for (let u = 1; u <= asked.updates; u++) {
-  const lr = learn.rate(u, 16, 0.7, 100) * Math.min(1, 2 * (1 - u / asked.updates));
-  loss = learn.update(model, task.batch(8), { lr, shift: asked.shift });
+  const lr = learning.rate(u, 16, 0.7, 100) * Math.min(1, 2 * (1 - u / asked.updates));
+  loss = learning.update(model, task.batch(8), { lr, shift: asked.shift });
 }
 const some = task.held_out.slice(0, 20);
 const free = some.filter(({ src, tgt }) =>
-  learn.greedy_decode(model, src, 12).ids.join() === tgt.slice(1).join());
-const written = learn.greedy_decode(model, task.held_out[0].src, 12).ids;
+  greedy_decode(model, src, 12).ids.join() === tgt.slice(1).join());
+const written = greedy_decode(model, task.held_out[0].src, 12).ids;
 console.log(JSON.stringify({
-  exact: learn.exact(model, task.held_out), loss, written,
-  some: learn.exact(model, some), free: free.length / some.length,
+  exact: learning.exact(model, task.held_out), loss, written,
+  some: learning.exact(model, some), free: free.length / some.length,
 }));
 """
 
@@ -174,9 +175,13 @@ def test_a_model_that_was_trained_beforehand_can_be_trained_again():
     rows = [json.loads(line) for line in lines]
     kinds = {json.dumps([row["task"], row["seed"], row["change"]]) for row in rows}
     assert len(kinds) == len(rows) >= 20
-    panel = (editions.SOURCES / "views" / "trainer_frame.js").read_text("utf-8")
-    keys = {key for row in rows for key in row["change"]}
-    assert all(f'data-key="{key}"' in panel or f'["{key}"' in panel for key in keys)
+    panel = learner(
+        """import { PARTS, TASKS } from "./views/trainer_screen.js";
+           const keys = PARTS.map(([key]) => key), names = Object.keys(TASKS);
+           console.log(JSON.stringify({ keys, names, tasks: Object.keys(tasks.TASKS) }));"""
+    )
+    assert {*panel["names"]} == {*panel["tasks"]} == {row["task"] for row in rows}
+    assert {key for row in rows for key in row["change"]} <= {*panel["keys"], "h", "rate"}
     asked = [row for row in rows if row["task"] == "copy" and row["seed"] == 0]
     found = learner(
         """const first = ({ task, seed, change }) => {
@@ -189,7 +194,7 @@ def test_a_model_that_was_trained_beforehand_can_be_trained_again():
     assert len(set(found)) > 5
 
 
-ON_PAGE = {name: m for name, m in CATALOGUE.items() if m.page and m.trains}
+ON_PAGE = {name: m for name, m in CATALOGUE.items() if m.label and m.trains}
 IN_THE_GRADIENT = [name for name, m in ON_PAGE.items() if m.kind not in ("schedule", "adam")]
 
 
@@ -213,10 +218,10 @@ def test_a_mistake_on_the_page_is_that_of_the_catalogue():
         asked.append({"slip": name, "weights": weights, "sizes": sizes})
     found = learner(
         """const one = ({ sizes, weights }) => {
-             const model = learn.make_model(sizes);
+             const model = make_model({ ...sizes, Real });
              const named = Object.entries(model.parameters);
              for (const [name, p] of named) p.data.set(weights[name]);
-             const loss = learn.gradient(model, asked.pairs);
+             const loss = learning.gradient(model, asked.pairs);
              const grads = named.map(([name, p]) => [name, Array.from(p.grad)]);
              return [loss, Object.fromEntries(grads)];
            };
@@ -235,17 +240,16 @@ def test_a_mistake_on_the_page_is_that_of_the_catalogue():
 
 def test_each_patient_is_found_by_the_test_that_its_entry_names():
     """And a healthy one by none, of any seed."""
-    names = {name: CATALOGUE[name].seen_by for name in CATALOGUE if CATALOGUE[name].page}
+    names = {name: CATALOGUE[name].seen_by for name in CATALOGUE if CATALOGUE[name].label}
     cheap = ["wires", "loss", "gradient", "inventory"]
     orders = [(name, test, 0) for name, test in names.items()] + [
         (None, test, seed) for test in cheap for seed in (0, 1)
     ]
     found = learner(
-        """const clinic = Clinic(learn, tasks);
-           const values = ([slip, test, seed]) =>
-             clinic.TESTS[test](clinic.patient(slip, seed)).found;
+        """const values = ([slip, test, seed]) =>
+             clinic.TESTS[test](clinic.patient(slip, seed)).measured;
            const ones = (slip) => clinic.TESTS.inventory(clinic.patient(slip)).ones;
-           console.log(JSON.stringify({ slips: clinic.SLIPS,
+           console.log(JSON.stringify({ slips: Object.keys(CHANGES),
              found: asked.orders.map(values), ones: asked.slips.map(ones) }));""",
         orders=[*orders, (None, "heart", 0)],
         slips=(slips := [None, "no_causal_mask", "softmax_over_queries", "norm_over_time"]),
@@ -272,7 +276,7 @@ def test_a_patient_was_trained_with_its_mistake():
     lines = (page.BLOG / "patients.jsonl").read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     seeds = {row["seed"] for row in rows}
-    names = [None, *(m.name for m in CATALOGUE.values() if m.page)]
+    names = [None, *(m.name for m in CATALOGUE.values() if m.label)]
     wanted = {(name, seed) for seed in seeds for name in names}
     assert {(row["slip"], row["seed"]) for row in rows} == wanted and len(rows) == len(wanted)
     assert all(row["exact"] > 0.9 for row in rows if row["slip"] is None)
@@ -282,8 +286,7 @@ def test_a_patient_was_trained_with_its_mistake():
     asked = [row for row in first if row["slip"] in (None, "norm_over_time", "rate_too_high")]
     found = learner(
         """const first = ({ slip, seed }) => {
-             const rate = slip === "rate_too_high" ? 30 : 1, task = "numbers";
-             const run = tasks.training({ ...tasks.WHOLE, task, seed, slip, rate });
+             const run = tasks.training({ ...tasks.WHOLE, task: "numbers", seed, slip });
              return Array.from({ length: 42 }, () => run.step()[1]).reduce((a, b) => a + b) / 42; };
            console.log(JSON.stringify(asked.rows.map(first)));""",
         rows=asked,

@@ -28,10 +28,7 @@ FILE = ROOT / "one_screen.py"
 NEAR = 1e-12
 RUN = """
 import { OneScreen } from "./learn/one_screen.js";
-import { Learn } from "./learn/small_model.js";
-import { Tasks } from "./learn/tasks.js";
-const learn = Learn(Float64Array, { PAD: -1, BOS: 0, EOS: 1 });
-const one = OneScreen(learn, Tasks(learn), asked.settings, asked.seed);
+const one = new OneScreen(asked.settings, asked.seed);
 const weights = () => Object.fromEntries(
   Object.entries(one.model.parameters).map(([name, p]) => [name, Array.from(p.data)]));
 """

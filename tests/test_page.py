@@ -20,7 +20,7 @@ from blog.page import SENTENCE
 from blog.prose import HEADINGS, anchor_name
 from blog.times import contents, minutes
 from practice.mistakes import CATALOGUE
-from tests.helpers import ROOT, in_view, offline_tab, wait_for
+from tests.helpers import ROOT, in_view, node, offline_tab, wait_for
 
 # the sentences of the live figures that are awake
 FIGURES = "[...document.querySelectorAll('.explorer > div')]"
@@ -103,19 +103,53 @@ def test_the_live_figure_translates(shared_page):
     first = tab.locator(".explorer").first
     first.locator("#text").fill("Ein Mann hebt einen Hund auf.")
     first.locator("text=Translate").click()
-    first.locator("#translation", has_text="dog").wait_for()
-    assert not first.locator("#heat").is_visible()
+    first.locator("#target", has_text="dog").wait_for()
+    for later in ("#heat", "#search", "#sure"):  # Part 4 has them
+        assert not first.locator(later).is_visible()
     first.locator("#text").fill("Wie heißt du?")
-    first.locator("#underlined").wait_for()
-    # the first token isn't shown yet, nor a word about its underline
-    first.locator("#guess").check()
-    first.locator("#underlined").wait_for(state="hidden")
-    first.locator("#guess").uncheck()
     second = reach(tab, ".explorer[data-number='2']")
+    second.locator("#underlined").wait_for()
+    # the first token isn't shown yet, nor a word about its underline
+    second.locator("#guess").check()
+    second.locator("#underlined").wait_for(state="hidden")
+    second.locator("#guess").uncheck()
     second.locator("#heat").wait_for()
     second.locator("#zero-label").wait_for(state="hidden")  # until a head is chosen
     second.locator("#head").select_option("1")
     assert second.locator("#zero").is_visible()
+
+
+def test_one_click_changes_the_translation(shared_page):
+    """A German word, with its English below it, is hidden; the words that changed are marked."""
+    tab = shared_page()
+    first = tab.locator(".explorer").first
+    word = first.locator("#source button", has_text="Frauen")
+    assert "women" in word.inner_text() and "Click a word" in first.locator("h3").first.inner_text()
+    assert not first.locator("#target .later").count()  # all of it, at once
+    word.click()
+    first.locator("#target .changed", has_text="men").wait_for()
+    assert "Before: Two women" in first.locator("#compared").inner_text()
+    first.locator("#compared button").click()
+    first.locator("#compared").wait_for(state="hidden")
+
+
+def test_what_the_text_tries_is_done_in_the_page(shared_page):
+    """A call of `translate` in the text is a button; switches and sentence are the page's."""
+    tab = shared_page()
+    bar = tab.locator("#your-sentence")
+    for switch, call, translation in (
+        ("positions", "positions=False", "A man chases a dog."),
+        ("scaling", "scaling=False", "A dog is taking pictures of a dog, wearing."),
+    ):
+        reach(tab, f"button.call:has-text('{call}')").click()
+        bar.locator("output", has_text=translation).wait_for()  # as the answer in the text has it
+        assert not bar.locator(f"[name={switch}]").is_checked()
+    figure = tab.locator(".explorer > div").first
+    scaling = "figure => figure.explored.result && figure.explored.state.switches.scaling"
+    assert figure.evaluate(scaling) is False
+    bar.locator("[name=scaling]").check()
+    bar.locator("output", has_text="A dog is taking a picture of a man.").wait_for()
+    assert figure.evaluate(scaling) is True
 
 
 def walk(tab) -> None:
@@ -505,14 +539,14 @@ def test_one_guesses_what_a_model_lacks(shared_page):
 
 
 def test_the_road_has_a_button_stops_and_marks(shared_page):
-    """Its marks are the document's road; stops lead to the next; what was read is remembered."""
+    """Its marks are the document's road; stops lead to the next."""
     tab = shared_page()
     marks = tab.locator("#toc .on-road").evaluate_all("links => links.map((link) => link.hash)")
     road = tab.locator("main [data-road]").evaluate_all("all => all.map((one) => '#' + one.id)")
     assert set(marks) == set(road)
     stops = tab.locator(".road-next")
     assert 10 <= stops.count() <= 25
-    assert f"{stops.count()} stops" in tab.locator("#road").inner_text()
+    assert re.match(r"Start, \d+ min", tab.locator("#road").inner_text())
     leads = tab.locator(".road-next a:first-child").evaluate_all(
         """links => links.map((link) => {
             const stop = link.closest(".road-next"), next = document.querySelector(link.hash);
@@ -526,29 +560,71 @@ def test_the_road_has_a_button_stops_and_marks(shared_page):
             && before.innerText.trim() === before.querySelector("h1, h2, h3")?.innerText.trim())
         .map(({ innerText }) => innerText)"""
     assert stops.evaluate_all(empty) == []  # each has something to read
-    stops.nth(0).locator("a").click()
-    assert tab.url.endswith(leads[0][0]) and tab.locator("#toc .read").count() >= 1
-    assert "Go on with the road" in tab.locator("#road").inner_text()
-    assert tab.locator("#road").get_attribute("href") == leads[0][0]
+
+
+class Reader:
+    """Somebody who clicks and looks, on a page or within a frame of it."""
+
+    def __init__(self, tab, frame: str = ""):
+        self.tab, self.place = tab, tab.frame_locator(frame) if frame else tab
+
+    def comes_to(self, selector: str):
+        return in_view(self.place.locator(selector).first)
+
+    def clicks(self, selector: str) -> None:
+        self.comes_to(selector).click()
+
+    def sees(self, selector: str, text: str = "") -> None:
+        self.place.locator(selector, has_text=text).first.wait_for()
+
+    def enters(self, frame: str) -> "Reader":
+        self.comes_to(frame)
+        return Reader(self.tab, frame)
+
+    def waits_for_two_drawings(self) -> None:
+        two = "requestAnimationFrame(() => requestAnimationFrame(drawn))"
+        self.tab.evaluate(f"new Promise((drawn) => {two})")
+
+
+def test_a_reader_takes_the_road(browser, committed_page):
+    """From the first screen to the end; what he has read is remembered, and so are his guesses."""
+    tab, problems = offline_tab(browser)
+    tab.goto(committed_page("the_annotated_transformer").as_uri())
+    reader = Reader(tab)
+    last_line = ".road-next:not(:has(> a:first-child))"
+
+    reader.sees("#road", "Start")
+    reader.clicks("#road")
+    reader.clicks("ol.choices button")
+    reader.sees("ol.choices + small", "of 1 guesses right")
+    reader.clicks(".road-next > a:first-child")
+    reader.sees("#toc .on-road.read")
+    reader.sees("#road", "Go on:")
+
     # who only looks at the end hasn't come the whole way
-    reach(tab, ".road-next:not(:has(a:first-child))")
-    two = "requestAnimationFrame(() => requestAnimationFrame(drawn))"
-    tab.evaluate(f"new Promise((drawn) => {two})")
-    assert "Go on" in tab.locator("#road").inner_text()
-    for frame in ("#trainer", "#write-attention"):
-        assert tab.locator(frame).count() == 1
-        tab.locator(f".road-next .aside[href='{frame}']").click()
-        assert tab.locator("header #road-home").is_visible()  # where it covers nothing
-        tab.locator("#road-home").click()  # back to where the road goes on
-        assert tab.url.split("#")[1] in {to[1:] for to, _ in leads}
-        assert not tab.locator("#road-home").is_visible()
-    # the road's end leads to the next rung, which opens
-    assert tab.locator("#write-attention").get_attribute("open") is not None
-    # the last stop is read when one has come to it
+    reader.comes_to(last_line)
+    reader.waits_for_two_drawings()
+    reader.sees("#road", "Go on:")
+
+    # aside, to a model that learns, and back
+    reader.clicks(".road-next .aside[href='#trainer']")
+    trainer = reader.enters("#trainer")
+    trainer.clicks("#learn-step")
+    trainer.sees("#learn-state", "update 1 of 2,500")
+    reader.clicks("header #road-home")  # where it covers nothing
+    assert tab.locator(f".road-next a[href='#{tab.url.split('#')[1]}']").count() == 1
+    assert not tab.locator("#road-home").is_visible()
+
+    # the next rung opens
+    reader.clicks(".road-next .aside[href='#write-attention']")
+    reader.sees("#write-attention[open]")
+    reader.clicks("header #road-home")
+
     tab.locator(".road-next > a:first-child").last.click()
-    reach(tab, ".road-next:not(:has(> a:first-child))")
-    tab.locator("#road", has_text="Take the road").wait_for()
-    tab.evaluate("localStorage.removeItem('road')")
+    reader.comes_to(last_line)
+    reader.sees("#road", "Start")
+    assert problems == []
+    tab.context.close()
 
 
 def test_a_patient_is_examined_and_its_mistake_named(shared_page):
@@ -623,7 +699,15 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
 def test_small_figures_are_touched_with_the_keyboard(shared_page):
     """They compute rightly: two positions' dot product, the running sum, the keys computed."""
     tab = shared_page(390)
-    scaling, clocks, heads, smoothing, cache = (tab.locator(".toy").nth(i) for i in range(5))
+    captions = (
+        "Eight random keys",
+        "a clock's hand",
+        "cut into heads",
+        "never right",
+        "in the cache",
+    )
+    toys = (tab.locator(".toy", has=tab.locator("figcaption", has_text=text)) for text in captions)
+    scaling, clocks, heads, smoothing, cache = toys
     places = clocks.locator("input")
     for place in (0, 1):
         for _ in range(7):
@@ -653,15 +737,18 @@ def test_small_figures_are_touched_with_the_keyboard(shared_page):
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_attention_tile_by_tile_is_touched_with_the_keyboard(browser, committed_page):
-    """On the page of what has changed since: the running sum is that of all at once."""
-    tab, problems = offline_tab(browser)
-    tab.goto(committed_page("since_2017").as_uri())
-    tiles = tab.locator(".toy").last
-    tiles.locator("input").press("End")
-    total = torch.tensor([2.0, 0, 5, 1, 3, 4]).sub(5).exp().sum().item()
-    assert tiles.locator("svg").text_content().count(f"{total:.3f}") == 2 and problems == []
-    tab.context.close()
+def test_small_figures_have_sections_and_the_running_softmax_is_that_of_all_at_once(tree_of):
+    script = """import { running_softmax, TOYS } from "./views/toys.js";
+    const lines = [1, 2, 3].map(running_softmax), headings = TOYS.map(({ heading }) => heading);
+    console.log(JSON.stringify({ lines, headings }));"""
+    figures = node(script, {})
+    trees = [tree_of(name) for name in ("the_annotated_transformer", "since_2017")]
+    for heading in figures["headings"]:
+        assert sum(len(tree.select(f"#{heading}")) for tree in trees) == 1, heading
+    for tiles, lines in enumerate(figures["lines"], 1):
+        scores = torch.tensor([2.0, 0, 5, 1, 3, 4])[: 2 * tiles]
+        total = f"{(scores - scores.max()).exp().sum():.3f}"
+        assert len(lines) == tiles + 1 and all(line.endswith(total) for line in lines[-2:])
 
 
 def test_symbols_lead_to_the_legend(tree_of):
@@ -676,19 +763,67 @@ def test_notes_stand_beside_their_paragraph_or_fold_behind_it(shared_page):
     tab = shared_page()
     # not those in what is folded
     notes = [note for note in tab.locator("details.note").all() if note.is_visible()]
-    assert len(notes) >= 3
-    for note in notes:
+    beside = [note for note in notes if "beside" in note.get_attribute("class").split()]
+    assert 3 <= len(beside) < len(notes)  # those that are longer than their text stay folded
+    for note in beside:
         place = note.bounding_box()
         after = note.locator("xpath=following-sibling::p[1]").bounding_box()
         assert place["x"] > after["x"] + after["width"] and abs(place["y"] - after["y"]) < 12
         assert note.locator("p").first.is_visible()
+        below_the_text = """note => note.getBoundingClientRect().bottom
+            - note.parentElement.lastElementChild.getBoundingClientRect().bottom"""
+        assert note.evaluate(below_the_text) < 120
     tab.set_viewport_size({"width": 390, "height": 800})
-    note = notes[0]
+    note = beside[0]
     note.locator("p").first.wait_for(state="hidden")
     # the paragraph that it belongs to
     assert note.locator("xpath=preceding-sibling::p[1]").inner_text().strip()
     note.locator("summary").click()
     assert note.locator("p").first.is_visible()
+
+
+def test_figure_1_stays_in_the_margin(shared_page):
+    """Its boxes are lit where one reads, with the sentence's numbers; not before a guess at them."""
+    tab = shared_page()
+    part = "document.querySelector('#place .lit')?.dataset.part"
+
+    def read(heading: str, box: str) -> None:
+        tab.evaluate("id => document.getElementById(id).scrollIntoView()", heading)
+        tab.wait_for_function(f"({part} ?? null) === {json.dumps(box)}")
+
+    read("positions-section-3-5", "source position")
+    tab.locator("#place", has_text="position 3").wait_for()
+    read("attention-section-3-2", "encoder attention")  # which asks how large a weight is
+    tab.locator("#place .panel-bars").wait_for(state="detached")
+    read("masks", "decoder attention")
+    tab.locator("#place .panel-bars").wait_for()
+    tokens = "async () => (await Page.Panels.facts()).src.length"
+    assert f"(1, {tab.evaluate(tokens)})" in tab.locator("#place").text_content()
+    tab.evaluate("Page.yourSentence.follow('Ein Hund schläft.')")
+    tab.locator("#place", has_text="(1, 5)").wait_for()
+    read("training", None)  # nothing is lit where no box belongs
+    tab.set_viewport_size({"width": 390, "height": 800})
+    read("masks", "decoder attention")
+    assert not tab.locator("#place").is_visible()
+    tab.locator("#where").click()
+    tab.locator("#place .panel-bars").wait_for()
+    tab.keyboard.press("Escape")
+    assert not tab.locator("#place").is_visible()
+    assert tab.evaluate("document.activeElement.id") == "where"
+
+
+def test_formulas_and_figures_keep_to_their_edges(shared_page):
+    """No formula is cut, on a phone either; prose ends at one edge, and what is wide at another."""
+    tab = shared_page(390)
+    cut = """() => [...document.querySelectorAll("main .katex-display")]
+        .filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.textContent)"""
+    tab.wait_for_function(f"({cut})().length === 0")
+    tab.set_viewport_size({"width": 1440, "height": 900})
+    edges = """selector => [...new Set([...document.querySelectorAll(selector)]
+        .map((box) => Math.round(box.getBoundingClientRect().right)).filter(Boolean))]"""
+    wide = ".jp-CodeCell, .write-it, .explorer, .learn, .sentence-panel"
+    prose = ".prose > p:not(:has(> .explorer)), .prose > blockquote > p"
+    assert [len(tab.evaluate(edges, selector)) for selector in (wide, prose)] == [1, 1]
 
 
 # the titles of what stays folded on paper, and of what is open before and afterwards
@@ -740,7 +875,7 @@ def test_every_citation_has_a_reference_and_every_reference_is_cited(tree_of):
 
 def printed(page: Path | str, out: Path) -> subprocess.CompletedProcess[str]:
     """What printing a page gives."""
-    command = [sys.executable, ROOT / "blog" / "pdf.py", page, out]
+    command = [sys.executable, "-m", "blog", "pdf", page, out]
     return subprocess.run(command, capture_output=True, text=True)
 
 
@@ -826,8 +961,8 @@ def test_every_panel_follows_the_readers_sentence(shared_page):
     told = zip(kinds, ("a", "–", "boy", "–", "playing", "here"), strict=True)
     assert tab.evaluate(differs) == " ".join(f"<{kind}>{word}</{kind}>" for kind, word in told)
     reach(tab, ".sentence-panel[data-panel=vectors]")
-    tab.locator("#your-sentence input").fill("Eine Katze schläft.")
-    tab.locator("#your-sentence input").press("Enter")
+    tab.locator("#your-words").fill("Eine Katze schläft.")
+    tab.locator("#your-words").press("Enter")
     followed = "document.querySelector('.explorer > div').explored.sentence()"
     tab.wait_for_function(f"{followed} === 'Eine Katze schläft.'")
     tab.locator("#your-sentence output", has_text="→ A cat").wait_for()
@@ -906,10 +1041,10 @@ def test_a_panel_answers_the_keyboard_and_the_bar_folds(shared_page):
     assert panel.locator(".panel-strip").count() == 3
     fold = tab.locator("#your-sentence button").last
     fold.click()
-    assert not tab.locator("#your-sentence input").is_visible()
+    assert not tab.locator("#your-words").is_visible()
     assert fold.get_attribute("aria-expanded") == "false"
     fold.click()
-    assert tab.locator("#your-sentence input").is_visible()
+    assert tab.locator("#your-words").is_visible()
     reach(tab, ".sentence-panel[data-panel=positions] .panel-body")
     tab.locator(".sentence-panel[data-panel=positions] [data-symbol=PE]").hover()
     assert {"P", "E"} == set(tab.locator(".panel-lit").all_text_contents())

@@ -245,7 +245,7 @@ def answers(*questions: dict, sentence: str = SENTENCE) -> list:
 
 
 def few_scores(ids: list[int]) -> list[float]:
-    """Those of twelve tokens, of which eos soon is the most probable."""
+    """Those of twelve tokens, of which `eos` soon is the most probable."""
     place = sum((i + 2) * token for i, token in enumerate(ids))
     return [math.sin((k + 1) * place) + (k == 2) * (len(ids) - 5) for k in range(12)]
 

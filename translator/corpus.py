@@ -214,6 +214,8 @@ def write_store(
     longest: int | None = None,
 ) -> TokenStore:  # fmt: skip
     """Turn pairs of at most `longest` tokens a side into a store; a crash leaves all or nothing."""
+    # The ids go to disk as they are made; of the text, memory holds ten thousand pairs and where
+    # each side starts. The starts are written last: without them there is no store.
     store = TokenStore(path, len(tokenizer))
     texts = iter(texts)
     starts = array("q", [0])

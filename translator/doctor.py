@@ -200,6 +200,8 @@ def lines_of_train(folder: Path, translator: Translator, corpus: Corpus | None) 
 
 def of_log(rows: list[dict], warmup: int, guessing: float | None) -> list[Symptom]:
     """What the log of a run shows by itself; `guessing` is the loss of word frequencies."""
+    # From what spoils everything to what only takes time: skipped and diverged updates, a warmup
+    # that isn't over, a model that has learned no more than frequencies, then the last losses.
     logged = [row["val_loss"] for row in rows if "val_loss" in row]
     losses = [loss for loss in logged if isinstance(loss, int | float) and math.isfinite(loss)]
     step = max([row["step"] for row in rows], default=0)

@@ -79,16 +79,20 @@ def score(
     return scores
 
 
-def half_width(name: str, translations: list[str], references: list[str]) -> float:
+def half_width(name: str, translations: list[str], references: list[str]) -> float | None:
     """Half of the 95% interval of `bleu` or `chrf`, by a thousand bootstrap samples of sentences.
 
-    The samples are always the same ones, if SACREBLEU_SEED isn't set.
+    The samples are always the same ones, if SACREBLEU_SEED isn't set. None where a sample has no
+    score but 0, which sacreBLEU can't put beside others.
     """
     from sacrebleu.metrics import BLEU, CHRF
 
     # forced, because `score` has already had a warning of tokenised text
     metric = BLEU(tokenize=cut_of(references), force=True) if name == "bleu" else CHRF()
-    result: Any = metric.corpus_score(translations, [references], n_bootstrap=1000)
+    try:
+        result: Any = metric.corpus_score(translations, [references], n_bootstrap=1000)
+    except TypeError:  # a 0 of Python's among numbers of NumPy's
+        return None
     return round(float(result._ci), 4)
 
 

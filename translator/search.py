@@ -133,6 +133,9 @@ def fast_beam(
     search = Beam(limit, beam, alpha, n_best)
     with tat.evaluating(model), tat.recording(model) if aligned else nullcontext() as weights:
         decoder = StepwiseDecoder(model, src, src_mask, beam)
+        # Before each step, search and decoder have the same rows in the same order: `beam` for each
+        # source that is still searched. `extend` says from which row each place goes on, and `drop`
+        # with which sources; `select` then gives the decoder these rows and sources.
         for _ in range(1, max_len):
             logits = decoder.step(search.ids[..., -1].flatten())
             nowhere = torch.zeros_like(logits[:, 0])
@@ -162,7 +165,6 @@ class Search:
         check_stepwise(translator.model)
         self.translator, self.beam, self.alpha, self.n_best = translator, beam, alpha, n_best
         self.languages = translator.languages
-        self.batch_size = min(128, max(1, 640 // beam))
         self.lost = 0  # lines that were left empty
         self.told: set[str] = set()  # marks of languages that the model does not know
         self.name = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
@@ -203,7 +205,7 @@ class Search:
                 "it is translated greedily, and badly"
             )
         short = order[len(long) :]
-        size = self.batch_size
+        size = min(128, max(1, 640 // self.beam))
         batches = [[i] for i in long] + [short[i : i + size] for i in range(0, len(short), size)]
         results: list[Any] = [None] * len(lines)
         for numbers in batches:

@@ -232,7 +232,7 @@ def build_model(
 ) -> "Transformer":
     """A fresh model of these sizes, with the cheaper dropout; ValueError for sizes that do not fit.
 
-    marian: for a model that Marian trained, in what it differs from the paper's, as arguments of
+    `marian`: for a model that Marian trained, in what it differs from the paper's, as arguments of
     `make_marian`. parts: other parts, as arguments of `make_model`.
     """
     from since_2017 import make_marian, modern, with_fast_dropout

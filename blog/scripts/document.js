@@ -2,12 +2,14 @@
 // there is none. What it exports is there for blog/pdf.py and the tests, as `Page`.
 
 import { liveContent } from "./page/engine.js";
+import { fitFormulas } from "./page/formulas.js";
 import { startSentence } from "./page/sentence.js";
 import { startText } from "./page/text.js";
 import { startCards } from "./views/cards.js";
 import { startClinic } from "./views/clinic.js";
 import { startEditors } from "./views/editor.js";
 import { startOneScreen } from "./views/one_screen.js";
+import { startPlace } from "./views/place.js";
 import { startRoad } from "./views/road.js";
 import { startSearch } from "./views/search.js";
 import { startToys } from "./views/toys.js";
@@ -26,7 +28,9 @@ if (document.getElementById("explorer-content"))
     .then(({ engine, sentence }) => engine?.ask("translate", { sentence, search: "beam" }))
     .catch(() => {}); // who asks is told
 startSentence();
+fitFormulas();
 startText();
+startPlace();
 startSearch();
 startCards();
 startWalk();

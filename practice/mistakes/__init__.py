@@ -3,6 +3,7 @@
 from practice.mistakes import attention, batches, decoding, layers, loss, masks, positions, updates
 from practice.mistakes.catalogue import (
     CATALOGUE,
+    GROUPS,
     HEALTHY,
     LONGEST,
     SLIPS,
@@ -20,6 +21,7 @@ from practice.mistakes.catalogue import (
 
 __all__ = [
     "CATALOGUE",
+    "GROUPS",
     "HEALTHY",
     "LONGEST",
     "SLIPS",

@@ -40,6 +40,7 @@ mistake(
 )
 mistake(
     "multiplied_by_root",
+    label="scores times √d_k, not divided by it",
     kind="attention",
     line="* math.sqrt(d_k)  # for /",
     section=DOT,
@@ -49,11 +50,11 @@ mistake(
         "Every head looks at one token from the start, chosen at random, and gets almost no "
         "gradient to choose another."
     ),
-    page=True,
     attention=attention_with(scale=lambda d_k: d_k**0.5),
 )
 mistake(
     "softmax_over_queries",
+    label="softmax over the queries",
     kind="attention",
     line="scores.softmax(dim=-2)",
     section=DOT,
@@ -63,7 +64,6 @@ mistake(
         "Each key shares itself out among the queries, those to come included: with a causal mask "
         "that is right, the future leaks."
     ),
-    page=True,
     attention=attention_with(dim=-2, fill=-1e9),
 )
 mistake(
@@ -81,6 +81,7 @@ mistake(
 )
 mistake(
     "heads_split_by_view",
+    label="heads split without a transpose",
     kind="heads",
     line="x.view(B, h, T, d_k)  # no transpose",
     section=HEADS,
@@ -90,7 +91,6 @@ mistake(
         "A head gets some of the positions, whole, instead of a part of each: its fourth row may "
         "be the sixth word, so the causal mask, which counts rows, hides the wrong ones."
     ),
-    page=True,
     split_heads=lambda x, h: x.reshape(x.size(0), h, x.size(1), -1),
 )
 mistake(
@@ -153,13 +153,13 @@ def decoder_layer(*parts: tuple[int | None, Callable]) -> Callable:
 
 mistake(
     "cross_attends_to_itself",
+    label="cross-attention that reads the target",
     kind="heads",
     line="self.src_attn(x, x, x, tgt_mask)",
     section=STEPS,
     seen_by="wires",
     belief="It's attention, so it gets x three times.",
     effect="The decoder never sees the source: fluent, and the same for every sentence.",
-    page=True,
     DecoderLayer__forward=decoder_layer(
         (0, own),
         (1, lambda layer, z, _, src, tgt_mask: layer.src_attn(z, z, z, tgt_mask)),

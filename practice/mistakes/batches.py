@@ -17,7 +17,8 @@ def batch_with(read: Callable[[Tensor], Tensor], predict: Callable[[Tensor], Ten
     """A Batch whose targets are cut differently."""
 
     def init(self, src: Tensor, tgt: Tensor | None = None, pad: int = PAD) -> None:
-        self.src, self.src_mask = src, tat.source_mask(src, pad)
+        self.src = src
+        self.src_mask = tat.source_mask(src, pad)
         if tgt is not None:
             self.tgt, self.tgt_y = read(tgt), predict(tgt)
             self.tgt_mask = tat.target_mask(self.tgt, pad)
@@ -28,24 +29,24 @@ def batch_with(read: Callable[[Tensor], Tensor], predict: Callable[[Tensor], Ten
 
 mistake(
     "no_shift",
+    label="the target isn't shifted",
     kind="shift",
     line="tgt_y = tgt[:, :-1]  # as tgt",
     section=SHIFT,
     seen_by="loss",
     belief="The target is the target.",
     effect="The model learns to repeat what it has just read.",
-    page=True,
     Batch____init__=batch_with(lambda tgt: tgt[:, :-1], lambda tgt: tgt[:, :-1]),
 )
 mistake(
     "shift_by_two",
+    label="the target is shifted twice",
     kind="shift",
     line="tgt = tgt[:, :-2], tgt_y = tgt[:, 2:]",
     section=SHIFT,
     seen_by="loss",
     belief="The loader shifts, and the loss shifts.",
     effect="Each position predicts the token after the next, so the first one is never written.",
-    page=True,
     Batch____init__=batch_with(lambda tgt: tgt[:, :-2], lambda tgt: tgt[:, 2:]),
 )
 mistake(
@@ -67,24 +68,24 @@ def eos_cut_off(pairs):
 
 mistake(
     "eos_cut_off",
+    label="targets without their end",
     kind="shift",
     line="targets without </s>",
     section=SHIFT,
     seen_by="loss",
     belief="The end is the end of the list.",
     effect="Nothing ever tells the model to stop: right words, and then more words.",
-    page=True,
     make_batch=eos_cut_off,
 )
 mistake(
     "target_fed_as_source",
+    label="the target is given as the source, too",
     kind="data",
     line="Batch(src=tgt, tgt=tgt)",
     section=SHIFT,
     seen_by="wires",
     belief="One variable, two names.",
     effect="The encoder reads the answer; at translation it reads something else.",
-    page=True,
     make_batch=lambda pairs: right_batch([Pair(p.tgt[1:], p.tgt) for p in pairs]),
 )
 
@@ -96,6 +97,7 @@ def shifted_by_one_line(pairs: list[Pair]) -> list[Pair]:
 
 mistake(
     "pairs_misaligned",
+    label="each source has the next one's target",
     kind="data",
     line="random.shuffle(sources)  # and the targets not",
     section=SHIFT,
@@ -105,7 +107,6 @@ mistake(
         "The source says nothing about the target, so the model learns to write numbers as such: a "
         "language model that ignores its source."
     ),
-    page=True,
     Trainer__gradient=lambda self, pairs: right_gradient(self, shifted_by_one_line(pairs)),
 )
 

@@ -30,8 +30,8 @@ LONGEST = 8  # tokens that a translation of a number may have
 
 
 class Mistake(NamedTuple):
-    """One mistake. `page`: the model in the page can have it; `trains` is False if it is made after
-    training, so that a healthy model serves."""
+    """One mistake. `label` is what the page's clinic calls it, empty if the small model there can't
+    have it; `trains` is False if it is made after training, so that a healthy model serves."""
 
     name: str
     kind: str  # mask, shift, data, attention, heads, positions, norm, loss, schedule, adam,
@@ -45,9 +45,16 @@ class Mistake(NamedTuple):
     puts: dict[str, Any]  # what is put in place of what
     settings: dict[str, Any]
     harmless: bool  # at this size
-    page: bool
+    label: str
     trains: bool
 
+
+# what the page's clinic calls the kinds
+GROUPS = {
+    "mask": "Mask and shift", "shift": "Mask and shift", "data": "Data", "attention": "Attention",
+    "heads": "Attention", "positions": "Positions and norm", "norm": "Positions and norm",
+    "schedule": "Training", "adam": "Training", "decoding": "Writing",
+}  # fmt: skip
 
 CATALOGUE: dict[str, Mistake] = {}
 SLIPS: dict[str, Mistake] = {}  # of single functions; a whole training hardly shows most of them
@@ -55,12 +62,12 @@ SLIPS: dict[str, Mistake] = {}  # of single functions; a whole training hardly s
 
 def mistake(
     name: str, *, kind: str, line: str, section: str, seen_by: str, belief: str, effect: str,
-    settings: dict[str, Any] | None = None, harmless: bool = False, page: bool = False,
+    settings: dict[str, Any] | None = None, harmless: bool = False, label: str = "",
     trains: bool = True, **puts: Any,
 ) -> None:  # fmt: skip
     """Enter a mistake in the catalogue; its fields are those of Mistake."""
     CATALOGUE[name] = Mistake(
-        name, kind, line, section, seen_by, belief, effect, puts, settings or {}, harmless, page,
+        name, kind, line, section, seen_by, belief, effect, puts, settings or {}, harmless, label,
         trains,
     )  # fmt: skip
 
@@ -68,7 +75,7 @@ def mistake(
 def slip(name: str, *, line: str, effect: str, **puts: Any) -> None:
     """Enter one that is seen only beside a reference with the same weights."""
     SLIPS[name] = Mistake(
-        name, "slip", line, "", "reference", "", effect, puts, {}, harmless=True, page=False,
+        name, "slip", line, "", "reference", "", effect, puts, {}, harmless=True, label="",
         trains=True,
     )  # fmt: skip
 
@@ -87,17 +94,17 @@ def place(what: str) -> tuple[Any, str]:
 def put(puts: dict[str, Any]) -> Iterator[None]:
     """The document's module with something in place of something; afterwards all is as before."""
     with contextlib.ExitStack() as stack:
-        for what, new in puts.items():
-            stack.enter_context(mock.patch.object(*place(what), new))
+        for name, new in puts.items():
+            stack.enter_context(mock.patch.object(*place(name), new))
         yield
 
 
 @contextlib.contextmanager
 def made(name: str) -> Iterator[Mistake]:
     """The document's module with this mistake in it."""
-    found = CATALOGUE.get(name) or SLIPS[name]
-    with put(found.puts):
-        yield found
+    mistake = CATALOGUE.get(name) or SLIPS[name]
+    with put(mistake.puts):
+        yield mistake
 
 
 def settings_with(name: str) -> Config:
@@ -127,8 +134,8 @@ def translate(
     looked at. By the document's naive loop, or another one."""
     src = tat.pad_rows([pair.src for pair in pairs])
     src_mask = tat.source_mask(src) if mask else None
-    found = (decode or tat.greedy_decode_naive)(model, src, src_mask, longest + 1, start)
-    return [until_end(row) for row in found[:, 1:].tolist()]
+    ids = (decode or tat.greedy_decode_naive)(model, src, src_mask, longest + 1, start)
+    return [until_end(row) for row in ids[:, 1:].tolist()]
 
 
 def until_end(row: list[int]) -> list[int]:

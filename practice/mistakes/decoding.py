@@ -29,13 +29,13 @@ GREEDY, CACHE = "Greedy decoding", "Keeping keys and values"
 
 mistake(
     "decoding_begins_with_eos",
+    label="it begins to write with </s>",
     kind="decoding",
     line="start_symbol = EOS",
     section=GREEDY,
     seen_by="heart",
     belief="fairseq begins with </s>.",
     effect="fairseq's models learn with it. One that learned with <s> has never read </s> first.",
-    page=True,
     trains=False,
     translate=functools.partial(right_translate, start=EOS),
 )
@@ -48,13 +48,13 @@ def every_step_at_position_zero(self, tokens):
 
 mistake(
     "every_step_at_position_zero",
+    label="it writes every letter at position 0",
     kind="decoding",
     line="tgt_embed(token)  # without its position",
     section=CACHE,
     seen_by="heart",
     belief="One token goes in.",
     effect="Each is embedded as if it were the first; the model counts nothing.",
-    page=True,
     trains=False,
     CachedDecoder__step=every_step_at_position_zero,
     translate=cached,

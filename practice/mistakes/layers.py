@@ -41,6 +41,7 @@ def norm_over(dim: int, root: bool = True) -> Callable:
 
 mistake(
     "norm_over_time",
+    label="LayerNorm over time",
     kind="norm",
     line="x.mean(1), x.var(1)",
     section=RESIDUAL,
@@ -50,7 +51,6 @@ mistake(
         "The mean over a sentence contains its end: with a causal mask that is right, the future "
         "leaks through the norm."
     ),
-    page=True,
     LayerNorm__forward=norm_over(1),
 )
 mistake(

@@ -39,6 +39,7 @@ def attention_with(
 
 mistake(
     "no_causal_mask",
+    label="no causal mask",
     kind="mask",
     line="torch.ones(size, size)  # no .tril()",
     section=MASKS,
@@ -48,18 +49,17 @@ mistake(
         "Each position copies its answer from the next one: the loss falls to zero, and in "
         "translation, where there is no next token, nothing comes out."
     ),
-    page=True,
     subsequent_mask=square,
 )
 mistake(
     "causal_mask_one_too_far",
+    label="a causal mask that is open one place too far",
     kind="mask",
     line=".tril(1)  # for .tril()",
     section=MASKS,
     seen_by="wires",
     belief="A position must see itself, so the diagonal above has to be open.",
     effect="Position t sees token t + 1, which is the one it has to predict.",
-    page=True,
     subsequent_mask=lambda size: square(size).tril(1),
 )
 mistake(

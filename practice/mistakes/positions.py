@@ -11,6 +11,7 @@ POSITIONS, EMBEDDINGS = "Positions (Section 3.5)", "Embeddings"
 
 mistake(
     "no_positions",
+    label="no positions",
     kind="positions",
     line="x  # for x + table[:T]",
     section=POSITIONS,
@@ -20,7 +21,6 @@ mistake(
         "The encoder sees a bag of letters: `fünfundvierzig` and `vierundfünfzig` have the same "
         "ones, and only their order says which is which."
     ),
-    page=True,
     PositionalEncoding__forward=lambda self, x, start=0: self.dropout(x),
 )
 
@@ -31,6 +31,7 @@ def no_positions_in_decoder(self, memory, src_mask, tgt, tgt_mask):
 
 mistake(
     "no_positions_in_decoder",
+    label="no positions in the decoder",
     kind="positions",
     line="tgt_embed without positions",
     section=POSITIONS,
@@ -38,7 +39,6 @@ mistake(
     belief="It writes one after the other, so it knows where it is.",
     effect="It half does: the causal mask gives some order.",
     harmless=True,
-    page=True,
     Transformer__decode=no_positions_in_decoder,
 )
 
@@ -49,13 +49,13 @@ def no_positions_in_encoder(self, src, src_mask):
 
 mistake(
     "no_positions_in_encoder",
+    label="no positions in the encoder",
     kind="positions",
     line="src_embed without positions",
     section=POSITIONS,
     seen_by="wires",
     belief="They were added once already.",
     effect="They were added in the decoder; the source has no order.",
-    page=True,
     Transformer__encode=no_positions_in_encoder,
 )
 

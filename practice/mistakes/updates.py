@@ -23,13 +23,13 @@ ADAM = "Optimiser (Section 5.3)"
 
 mistake(
     "rate_too_high",
+    label="a learning rate that is 30 times too high",
     kind="schedule",
     line="30 times the rate",
     section=ADAM,
     seen_by="gradient",
     belief="Faster is faster.",
     effect="The first steps move the weights by a fiftieth of their size each; they never come back.",
-    page=True,
     settings={"factor": 21.0},
 )
 mistake(
@@ -54,13 +54,13 @@ mistake(
 )
 mistake(
     "gradients_never_cleared",
+    label="gradients that are never cleared",
     kind="adam",
     line="no zero_grad()",
     section=UPDATE,
     seen_by="gradient",
     belief="backward() computes the gradient.",
     effect="It adds to it: each step follows all the gradients there ever were.",
-    page=True,
     Transformer__zero_grad=lambda self: None,
 )
 

@@ -157,7 +157,8 @@ def test_other_programs_are_timed_beside_this_one(rows_of, tmp_path):
 
 
 def test_another_program_writes_what_is_most_probable_step_by_step():
-    settings = make_settings("tiny", False, {"N": 1, "d_model": 16, "d_ff": 16, "h": 2})
+    sizes = {"N": 1, "d_model": 16, "d_ff": 16, "h": 2, "dropout": 0.1}
+    settings = make_settings("tiny", False, sizes)
     torch.manual_seed(0)
     model = peers.TorchTransformer(settings, 12).eval()
     for matrix in (p for p in model.core.parameters() if p.dim() == 2):

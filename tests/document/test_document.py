@@ -31,12 +31,12 @@ del fuse
 """
 
 
-def run(program: str, *arguments: str | Path, status: int = 0, **options) -> str:
-    """What a program in blog/ prints; it must end with this status."""
-    command = [sys.executable, ROOT / "blog" / program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, **options)
-    assert done.returncode == status, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
+def run(command: str, *arguments: str | Path, status: int = 0, **options) -> str:
+    """What a command of blog/ prints; it must end with this status."""
+    call = [sys.executable, "-m", "blog", command, *arguments]
+    process = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, **options)
+    assert process.returncode == status, process.stdout[-3000:] + process.stderr[-3000:]
+    return process.stdout
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def executed(tmp_path_factory) -> Path:
     begin.write_text(FUSED)
     settings |= {"IPYTHONDIR": str(folder / "ipython")}
     for name in EXECUTED:
-        run("notebook.py", "run", "--script", folder / f"{name}.py", env=settings)
+        run("notebook", "run", "--script", folder / f"{name}.py", env=settings)
     return folder
 
 
@@ -68,7 +68,7 @@ def test_a_difference_between_the_twins_is_found(tmp_path):
     right, wrong = "PAD, BOS, EOS, UNK = 0, 1, 2, 3", "PAD, BOS, EOS, UNK = 0, 2, 1, 3"
     script = tmp_path / SCRIPT.name
     script.write_text(script.read_text(encoding="utf-8").replace(right, wrong))
-    assert f"+{wrong}" in run("notebook.py", "check", "--script", script, status=1)
+    assert f"+{wrong}" in run("notebook", "check", "--script", script, status=1)
 
 
 def test_a_folded_cell_is_folded_its_twins_agree_and_a_notice_reaches_the_terminal(tmp_path):
@@ -80,13 +80,13 @@ def test_a_folded_cell_is_folded_its_twins_agree_and_a_notice_reaches_the_termin
         "# %%\nprint(f'NOTICE: {a}\\nmore')",
     )
     script.write_text("\n\n".join(cells) + "\n")
-    printed = run("notebook.py", "run", "--script", script)
+    printed = run("notebook", "run", "--script", script)
     assert "\nNOTICE: 2\n" in printed and "\nmore" not in printed
-    run("notebook.py", "check", "--script", script)
+    run("notebook", "check", "--script", script)
     notebook = nbformat.read(script.with_suffix(".ipynb"), 4)
     notebook.cells[2].metadata["tags"] = ["hide-input"]  # by hand, without a title
     nbformat.write(notebook, script.with_suffix(".ipynb"))
-    run("page.py", script.with_suffix(".ipynb"), tmp_path / "page.html")
+    run("page", script.with_suffix(".ipynb"), tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<summary>Sums &lt;b&gt;</summary>" in text
     assert "<summary>Show the code (1 lines)</summary>" in text
@@ -133,7 +133,7 @@ def test_what_a_first_reader_may_skip_is_folded(tree_of, name):
     for cell in nbformat.read(ROOT / f"{name}.ipynb", 4).cells:
         if cell.cell_type == "markdown":  # also what one piece of prose leads to from there
             goes_on = asked == 2 and "\n#" not in f"\n{cell.source}"
-            asked = 2 if re.search(notebook.ASKED, cell.source) else int(goes_on)
+            asked = 2 if re.search(notebook.QUESTION, cell.source) else int(goes_on)
         elif asked == 1 and not cell.source.startswith(("# @title ", "@example\n")):
             asked = 0
         marked = cell.source.startswith(("# @title ", "@example\n")) and cell.cell_type == "code"

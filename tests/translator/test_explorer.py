@@ -106,6 +106,7 @@ def tab(one_tab, page_of_shipped, request) -> Iterator[Tab]:
 
 COMPUTE = """
 import * as Decoding from "./model/decoding.js";
+import * as Trace from "./model/trace.js";
 import { Translator } from "./model/translator.js";
 const { content, given } = asked, translator = await Translator.load(content);
 const plain = (_, value) => (ArrayBuffer.isView(value) ? [...value] : value);
@@ -223,6 +224,35 @@ def test_a_head_that_is_off_adds_nothing(shipped, kind):
     found = logits_in_javascript(whole, src, tgt, off=(kind, 1, 1))
     assert (found - expected).abs().max() < 1e-3
     assert (found - logits_in_javascript(whole, src, tgt)).abs().max() > 1e-2
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", ["positions", "scaling", "mask"])
+def test_what_is_switched_off_is_off_in_pytorch_too(shipped, name):
+    """As the document's `translate` has it; without a mask, each step reads all that is written."""
+    translator = small_translator(shipped)
+    model = copy.deepcopy(translator.model)
+    if name == "positions":
+        model.src_embed = model.src_embed.embeddings
+    for part in model.modules():
+        if name == "scaling" and isinstance(part, tat.MultiHeadedAttention):
+            part.W_q.weight *= 4  # √16
+    src, tgt = [*translator.tokenizer.encode(SENTENCE, "de"), tat.EOS], [tat.BOS, 50, 60, 70]
+    script = """(([src, tgt, name]) => {
+        const { model } = translator;
+        function* logits() {
+            const decoder = new Decoding.CachedDecoder(model, model.encode(src).memory);
+            return tgt.map((id) => decoder.step([id]).logits[0]);
+        }
+        return Trace.switched(model, { [name]: false }, logits).next().value;
+    })(given)"""
+    for t, logits in enumerate(torch.tensor(computed(translator, script, [src, tgt, name]))):
+        written = torch.tensor([tgt[: t + 1]])
+        mask = None if name == "mask" else tat.subsequent_mask(t + 1)
+        expected = model(torch.tensor([src]), written, None, mask)[0, -1]
+        assert (logits - expected).abs().max() < 1e-3
+    whole = translator.model(torch.tensor([src]), torch.tensor([tgt]), None, tat.subsequent_mask(4))
+    assert (logits - whole[0, -1]).abs().max() > 1e-2
 
 
 def test_the_translations_are_those_of_the_program(shipped, sentences):
@@ -701,7 +731,8 @@ def test_the_panels_follow_the_sentence(tab):
     panel = tab.locator(".sentence-panel[data-panel=vectors]")
     panel.scroll_into_view_if_needed()
     panel.locator(".panel-row").first.wait_for()
-    assert SENTENCE in panel.locator("figcaption").inner_text()  # whose it is
+    caption = panel.locator("figcaption").inner_text()
+    assert "Park" in caption and "boy" in caption  # whose it is, with its English
     assert "Junge" in panel.inner_text()
     tab.fill("#text", "Eine Katze schläft.")
     tab.press("#text", "Enter")

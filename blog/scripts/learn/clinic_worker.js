@@ -1,10 +1,9 @@
 // The worker of the clinic: the tests that need a fresh model, which it makes for each of them.
 
-import { Clinic } from "./clinic.js";
-import { Learn } from "./small_model.js";
-import { Tasks } from "./tasks.js";
+import { patient, TESTS } from "./clinic.js";
 
-const learn = Learn(),
-  clinic = Clinic(learn, Tasks(learn));
-onmessage = ({ data: { test, slip, seed, number } }) =>
-  postMessage({ number, test, ...clinic.TESTS[test](clinic.patient(slip, seed)) });
+/** `number` says which patient it is that is measured.
+ *  @typedef {{ test: string, slip: string | null, seed: number, number: number | string }} Order */
+
+onmessage = (/** @type {MessageEvent<Order>} */ { data: { test, slip, seed, number } }) =>
+  postMessage({ number, test, ...TESTS[test](patient(slip, seed)) });

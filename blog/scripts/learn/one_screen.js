@@ -1,96 +1,140 @@
 // What one_screen.py does, with small_model.js: the same random numbers in the same order, so the
-// same weights, batches and losses. `settings` has the values that stand at the top of
-// one_screen.py, under their names there.
-export const OneScreen = (learn, tasks, settings, seed) => {
-  const { N, d_model, d_ff, h, eps_ls, pairs, warmup, factor, held, every, last } = settings,
-    M = 2 ** 31 - 1;
-  let state = seed;
+// same weights, batches and losses.
 
-  /** A number between 0 and 1; the products are below 2 ** 53, so they are exact. */
-  function random() {
-    state = (48271 * state) % M;
-    return state / M;
-  }
+import * as learning from "./learning.js";
+import { greedy_decode, make_model, STACKS } from "./small_model.js";
+import { german_number } from "./tasks.js";
 
-  const keys = Array.from({ length: 900 }, random),
-    first = (n) => Array.from({ length: n }, (_, i) => i);
-  const shuffled = first(900)
-    .sort((a, b) => keys[a] - keys[b])
-    .map((i) => 100 + i);
-  const held_out = shuffled.slice(0, held),
-    known = [...first(100), ...shuffled.slice(held)];
-  const letters = [
-    "<",
-    ">",
-    ...[...new Set(known.map((n) => tasks.german_number(n) + n).join(""))].sort(),
-  ];
-  const ids = (text) => [...text].map((letter) => letters.indexOf(letter));
-  const pair = (n) => ({ src: ids(`${tasks.german_number(n)}>`), tgt: ids(`<${n}>`) });
-  const model = learn.make_model({ vocab: letters.length, N, d_model, d_ff, h, norm: "post" });
+/** @import { Model } from "./small_model.js" */
+/** The values that stand at the top of one_screen.py, under their names there.
+ *  @typedef {Record<"N" | "d_model" | "d_ff" | "h" | "eps_ls" | "pairs" | "warmup" | "factor" |
+ *    "held" | "every" | "last" | "updates" | "seed", number>} Settings */
 
-  /** Draw a matrix, of which `place` says where row i and column j are in the model's; there a row
-   *  is what gives one number. */
+const M = 2 ** 31 - 1;
+
+/** Numbers between 0 and 1; the products are below 2 ** 53, so they are exact.
+ *  @param {number} state */
+const generator = (state) => () => {
+  state = (48271 * state) % M;
+  return state / M;
+};
+
+/** The numbers of the training, those held out, and the letters of both.
+ *  @param {() => number} random @param {number} held */
+function split(random, held) {
+  const keys = Array.from({ length: 900 }, random);
+  const shuffled = [...keys.keys()].sort((a, b) => keys[a] - keys[b]).map((i) => 100 + i);
+  const held_out = shuffled.slice(0, held);
+  const known = [...Array(100).keys(), ...shuffled.slice(held)];
+  const text = known.map((n) => german_number(n) + n).join("");
+  return { held_out, known, letters: ["<", ">", ...[...new Set(text)].sort()] };
+}
+
+/** Draw all matrices. There a row is what gives one number, here a column is.
+ *  @param {Model} model @param {() => number} random @param {Settings} settings
+ *  @param {number} vocab */
+function draw_all(model, random, { N, d_model, d_ff, h }, vocab) {
+  const d_k = d_model / h;
+  /** @param {string} name @param {number} rows @param {number} columns
+   *  @param {(i: number, j: number) => number} place of row i and column j */
   function draw(name, rows, columns, place) {
-    const { data } = model.parameters[`${name}.weight`],
-      limit = Math.sqrt(6 / (rows + columns));
+    const { data } = model.parameters[`${name}.weight`];
+    const limit = Math.sqrt(6 / (rows + columns));
     for (let i = 0; i < rows; i++)
       for (let j = 0; j < columns; j++) data[place(i, j)] = limit * (2 * random() - 1);
   }
-  draw("src_embed.embeddings.table", letters.length, d_model, (i, j) => i * d_model + j);
-  for (const [stack, attentions] of [
-    ["encoder", ["self_attn"]],
-    ["decoder", ["self_attn", "src_attn"]],
-  ]) {
+  draw("src_embed.embeddings.table", vocab, d_model, (i, j) => i * d_model + j);
+  for (const [stack, attentions] of STACKS) {
     for (let n = 0; n < N; n++) {
-      const layer = `${stack}.layers.${n}`,
-        d_k = d_model / h;
-      for (const name of attentions) {
+      const layer = `${stack}.layers.${n}`;
+      for (const name of attentions.map((attention) => `${layer}.${attention}`)) {
         for (let head = 0; head < h; head++)
           for (const W of "qkv")
-            draw(`${layer}.${name}.W_${W}`, d_model, d_k, (i, j) => (head * d_k + j) * d_model + i);
-        draw(`${layer}.${name}.W_o`, d_model, d_model, (i, j) => j * d_model + i);
+            draw(`${name}.W_${W}`, d_model, d_k, (i, j) => (head * d_k + j) * d_model + i);
+        draw(`${name}.W_o`, d_model, d_model, (i, j) => j * d_model + i);
       }
       draw(`${layer}.feed_forward.W_1`, d_model, d_ff, (i, j) => j * d_model + i);
       draw(`${layer}.feed_forward.W_2`, d_ff, d_model, (i, j) => j * d_ff + i);
     }
   }
+}
 
-  const batch = () =>
-    Array.from({ length: pairs }, () => pair(known[Math.floor(known.length * random())]));
-  const rate = (step) => learn.rate(step, d_model, factor, warmup);
-  const checkpoints = [],
-    parameters = Object.values(model.parameters);
+/** The program of one_screen.py with a seed, before its first update. */
+export class OneScreen {
+  /** @param {Settings} settings @param {number} seed */
+  constructor(settings, seed) {
+    this.settings = settings;
+    this.random = generator(seed);
+    const { held_out, known, letters } = split(this.random, settings.held);
+    this.held_out = held_out;
+    this.known = known;
+    this.letters = letters;
+    const { N, d_model, d_ff, h } = settings;
+    const specials = { PAD: -1, BOS: 0, EOS: 1 };
+    const sizes = { vocab: this.letters.length, N, d_model, d_ff, h };
+    this.model = make_model({ ...sizes, norm: "post", Real: Float64Array, specials });
+    draw_all(this.model, this.random, settings, this.letters.length);
+    this.parameters = Object.values(this.model.parameters);
+    /** @type {import("./autograd.js").Numbers[][]} */
+    this.checkpoints = [];
+  }
+
+  /** @param {number} n */
+  pair(n) {
+    /** @param {string} text */
+    const ids = (text) => [...text].map((letter) => this.letters.indexOf(letter));
+    return { src: ids(`${german_number(n)}>`), tgt: ids(`<${n}>`) };
+  }
+
+  batch() {
+    const number = () => this.known[Math.floor(this.known.length * this.random())];
+    return Array.from({ length: this.settings.pairs }, () => this.pair(number()));
+  }
+
+  /** @param {number} step */
+  rate(step) {
+    const { d_model, factor, warmup } = this.settings;
+    return learning.rate(step, d_model, factor, warmup);
+  }
+
   /** One update; returns the loss before it. */
-  function update() {
-    const loss = learn.update(model, batch(), { lr: rate(model.step + 1), smoothing: eps_ls });
-    if (model.step % every === 0) checkpoints.push(parameters.map(({ data }) => data.slice()));
-    if (checkpoints.length > last) checkpoints.shift();
+  update() {
+    const { eps_ls, every, last } = this.settings;
+    const lr = this.rate(this.model.step + 1);
+    const loss = learning.update(this.model, this.batch(), { lr, smoothing: eps_ls });
+    if (this.model.step % every === 0)
+      this.checkpoints.push(this.parameters.map(({ data }) => data.slice()));
+    if (this.checkpoints.length > last) this.checkpoints.shift();
     return loss;
   }
+
   /** Put the mean of the last checkpoints into the model (Section 6.1). */
-  function average() {
-    parameters.forEach(({ data }, p) =>
-      data.forEach((_, i) => {
+  average() {
+    const { checkpoints } = this;
+    for (const [p, { data }] of this.parameters.entries())
+      for (let i = 0; i < data.length; i++)
         data[i] = checkpoints.reduce((sum, kept) => sum + kept[p][i], 0) / checkpoints.length;
-      }),
-    );
   }
+
   /** What it writes for a number, and where it looks, the mean of the heads: a row for each letter
-   *  that it writes. */
-  function read(n) {
-    const { ids: found, weights } = learn.greedy_decode(model, pair(n).src, 5);
+   *  that it writes. @param {number} n */
+  read(n) {
+    const { ids, weights } = greedy_decode(this.model, this.pair(n).src, 5);
+    const text = ids.map((i) => this.letters[i]).join("");
+    const { h } = this.settings;
     const map = weights.map((heads) =>
       heads[0].map((_, j) => heads.reduce((sum, head) => sum + head[j], 0) / h),
     );
-    return {
-      text: found
-        .map((i) => letters[i])
-        .join("")
-        .replace(/>$/, ""),
-      map,
-    };
+    return { text: text.replace(/>$/, ""), map };
   }
-  const loss = (numbers) => learn.loss(model, numbers.map(pair), eps_ls);
-  const right = () => held_out.filter((n) => read(n).text === String(n)).length;
-  return { model, letters, held_out, known, pair, batch, rate, update, average, read, loss, right };
-};
+
+  /** @param {number[]} numbers */
+  loss(numbers) {
+    const pairs = numbers.map((n) => this.pair(n));
+    return learning.mean_loss(this.model, pairs, this.settings.eps_ls);
+  }
+
+  right() {
+    return this.held_out.filter((n) => this.read(n).text === String(n)).length;
+  }
+}

@@ -1,170 +1,181 @@
-// What a small model can learn in a tab: German numbers, letter by letter; copying; reversing.
-// After the document's Part 2.
-export const Tasks = (learn) => {
-  const { BOS, EOS, generator } = learn;
-  const ONES = [
-    "null",
-    "ein",
-    "zwei",
-    "drei",
-    "vier",
-    "fünf",
-    "sechs",
-    "sieben",
-    "acht",
-    "neun",
-    "zehn",
-    "elf",
-    "zwölf",
-    "dreizehn",
-    "vierzehn",
-    "fünfzehn",
-    "sechzehn",
-    "siebzehn",
-    "achtzehn",
-    "neunzehn",
-  ];
-  const TENS = [
-    "",
-    "",
-    "zwanzig",
-    "dreißig",
-    "vierzig",
-    "fünfzig",
-    "sechzig",
-    "siebzig",
-    "achtzig",
-    "neunzig",
-  ];
+// What a small model can learn in a tab, and a training. After the document's Part 2.
 
-  /** A number below 1000 in German words. */
-  function german_number(n) {
-    const [hundreds, rest] = [Math.floor(n / 100), n % 100];
-    if (hundreds) return `${ONES[hundreds]}hundert${rest ? german_number(rest) : ""}`;
-    if (n < 20) return n === 1 ? "eins" : ONES[n];
-    return (n % 10 ? `${ONES[n % 10]}und` : "") + TENS[Math.floor(n / 10)];
+import * as learning from "./learning.js";
+import { generator, greedy_decode, make_model, SPECIALS } from "./small_model.js";
+
+/** @import { Pair } from "./small_model.js" */
+/** @typedef {Pair & { source: string, target: string }} TextPair */
+/** `of` makes a pair of what a reader writes, if it can be learned; from `held_out` it never is.
+ *  @typedef {{ letters: string[], of: (text: string) => TextPair | null, held_out: TextPair[],
+ *    batch: (pairs: number) => TextPair[] }} Task */
+/** What a task is made from: the letters, and how it draws.
+ *  @typedef {{ letters: string[], pair: (source: string, target: string) => TextPair,
+ *    below: (end: number) => number }} Means */
+/** What the reader chooses: parts of a fresh model, and of its training.
+ *  @typedef {{ task: string, seed: number, warmup: boolean, positions: boolean, causal: boolean,
+ *    shift: boolean, norms: boolean, residuals: boolean, h: number, rate: number,
+ *    slip?: string | null }} Settings */
+
+const ONES = (
+  "null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf " +
+  "dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn"
+).split(" ");
+const TENS = "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig".split(" ");
+
+/** A number below 1000 in German words. @param {number} n @returns {string} */
+export function german_number(n) {
+  const [hundreds, rest] = [Math.floor(n / 100), n % 100];
+  if (hundreds) return `${ONES[hundreds]}hundert${rest ? german_number(rest) : ""}`;
+  if (n < 20) return n === 1 ? "eins" : ONES[n];
+  return (n % 10 ? `${ONES[n % 10]}und` : "") + TENS[Math.floor(n / 10) - 2];
+}
+
+/** German numbers, letter by letter. @param {Means} means @returns {Task} */
+function numbers({ letters, pair, below }) {
+  const large = Array.from({ length: 900 }, (_, i) => 100 + i);
+  for (let i = large.length - 1; i > 0; i--) {
+    const j = below(i + 1);
+    [large[i], large[j]] = [large[j], large[i]];
   }
+  /** @param {number} n */
+  const of = (n) => pair(german_number(n), String(n));
+  const learned = large.slice(180);
+  const small = () => of(below(100));
+  const big = () => of(learned[below(learned.length)]);
+  return {
+    letters,
+    of: (text) => (/^\d{1,3}$/.test(text) ? of(Number(text)) : null),
+    held_out: large.slice(0, 180).map(of),
+    batch: (pairs) => Array.from({ length: pairs }, (_, i) => (i < pairs / 4 ? small() : big())),
+  };
+}
 
-  const SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"];
-
-  /** A task: its letters, pairs from texts, batches, and pairs that are never learned from. */
-  function make(name, seed) {
-    const random = generator(seed),
-      below = (n) => Math.floor(random() * n),
-      pick = (rows) => rows[below(rows.length)];
-    const numbers = name === "numbers";
-    const texts = numbers
-      ? Array.from({ length: 1000 }, (_, n) => german_number(n) + n)
-      : ["abcdefghij"];
-    const letters = [...SPECIALS, ...[...new Set(texts.join(""))].sort()],
-      ids = (text) => [...text].map((letter) => letters.indexOf(letter));
-    const pair = (source, target) => ({
-      source,
-      target,
-      src: [...ids(source), EOS],
-      tgt: [BOS, ...ids(target), EOS],
-    });
-    if (numbers) {
-      const large = Array.from({ length: 900 }, (_, i) => 100 + i);
-      for (let i = large.length - 1; i > 0; i--) {
-        const j = below(i + 1);
-        [large[i], large[j]] = [large[j], large[i]];
-      }
-      const of = (n) => pair(german_number(n), String(n)),
-        known = large.slice(180);
-      const small = () => of(below(100)),
-        big = () => of(pick(known));
-      return {
-        letters,
-        of: (text) => (/^\d{1,3}$/.test(text) ? of(Number(text)) : null),
-        held_out: large.slice(0, 180).map(of),
-        batch: (n) => Array.from({ length: n }, (_, i) => (i < n / 4 ? small() : big())),
-      };
+/** Words of 3 to 8 letters, and what is made of each.
+ *  @param {(word: string) => string} target_of
+ *  @returns {(means: Means) => Task} */
+const words =
+  (target_of) =>
+  ({ letters, pair, below }) => {
+    /** @param {string} word */
+    const of = (word) => pair(word, target_of(word));
+    const letter = () => letters[letters.length - 10 + below(10)];
+    const draw = () => of(Array.from({ length: 3 + below(6) }, letter).join(""));
+    const held_out = Array.from({ length: 150 }, draw);
+    const held = new Set(held_out.map(({ source }) => source));
+    function fresh() {
+      let drawn = draw();
+      while (held.has(drawn.source)) drawn = draw();
+      return drawn;
     }
-    const of = (text) => pair(text, name === "copy" ? text : [...text].reverse().join(""));
-    const draw = () =>
-      of(Array.from({ length: 3 + below(6) }, () => letters[SPECIALS.length + below(10)]).join(""));
-    const held_out = Array.from({ length: 150 }, draw),
-      held = new Set(held_out.map(({ source }) => source));
-    const fresh = () => {
-      let found;
-      do found = draw();
-      while (held.has(found.source));
-      return found;
-    };
     return {
       letters,
       of: (text) => (/^[a-j]{1,12}$/.test(text) ? of(text) : null),
       held_out,
-      batch: (n) => Array.from({ length: n }, fresh),
+      batch: (pairs) => Array.from({ length: pairs }, fresh),
     };
-  }
-
-  // --- a training ---
-
-  const UPDATES = { numbers: 2500, copy: 500, reverse: 1200 },
-    WARMUP = 100,
-    D_MODEL = 16,
-    FACTOR = 0.7;
-  const PEAK = learn.rate(WARMUP, D_MODEL, FACTOR, WARMUP); // of the usual rate
-
-  /** The rate of a step: Equation (3) times `rate`, and in the second half down to zero; without
-   *  warmup, at the peak from the start. */
-  const lr = (step, total, { warmup, rate }) =>
-    rate *
-    learn.rate(warmup ? step : Math.max(step, WARMUP), D_MODEL, FACTOR, WARMUP) *
-    Math.min(1, 2 * (1 - step / total));
-
-  /** A fresh model, its task, and what makes the next update: then the number of the update, the
-   *  loss before it, and its rate. */
-  function training(settings) {
-    const total = UPDATES[settings.task],
-      task = make(settings.task, settings.seed);
-    const model = learn.make_model({
-      vocab: task.letters.length,
-      d_model: D_MODEL,
-      d_ff: 2 * D_MODEL,
-      ...settings,
-    });
-    function step() {
-      const at = model.step + 1,
-        rate = lr(at, total, settings);
-      return [at, learn.update(model, task.batch(8), { lr: rate, shift: settings.shift }), rate];
-    }
-    /** What it writes for a pair, as names of letters; with the weights of the last layer's
-     *  cross-attention. */
-    function answer(pair, withMap) {
-      const { ids, weights } = learn.greedy_decode(model, pair.src, pair.tgt.length),
-        found = ids.map((i) => task.letters[i]);
-      return { source: pair.source, target: pair.target, found, ...(withMap && { weights }) };
-    }
-    /** The share of what was held out that it gets right, and examples, those first that it gets
-     *  wrong. */
-    function score(shown) {
-      const wrong = learn.wrong_ones(model, task.held_out),
-        right = task.held_out.filter((_, i) => !wrong.includes(i));
-      const examples = [...wrong.slice(0, shown).map((i) => task.held_out[i]), ...right].slice(
-        0,
-        shown,
-      );
-      return {
-        exact: 1 - wrong.length / task.held_out.length,
-        examples: examples.map((pair) => answer(pair)),
-      };
-    }
-    return { task, model, total, step, answer, score };
-  }
-  /** Settings that leave out nothing. */
-  const WHOLE = {
-    warmup: true,
-    positions: true,
-    causal: true,
-    shift: true,
-    norms: true,
-    residuals: true,
-    h: 2,
-    rate: 1,
   };
 
-  return { PEAK, WHOLE, german_number, make, training };
+const ALL_NUMBERS = Array.from({ length: 1000 }, (_, n) => german_number(n) + n).join("");
+
+/** The tasks: the letters of their texts, how many updates a training makes, and what makes them.
+ *  @type {Record<string, { texts: string, updates: number, make: (means: Means) => Task }>} */
+export const TASKS = {
+  numbers: { texts: ALL_NUMBERS, updates: 2500, make: numbers },
+  copy: { texts: "abcdefghij", updates: 500, make: words((word) => word) },
+  reverse: {
+    texts: "abcdefghij",
+    updates: 1200,
+    make: words((word) => [...word].reverse().join("")),
+  },
+};
+
+/** A task: its letters, pairs from texts, batches, and pairs that are never learned from.
+ *  @param {string} name @param {number} seed */
+export function make(name, seed) {
+  const random = generator(seed);
+  const { texts, make } = TASKS[name];
+  const letters = ["<pad>", "<s>", "</s>", "<unk>", ...[...new Set(texts)].sort()];
+  /** @param {string} text */
+  const ids = (text) => [...text].map((letter) => letters.indexOf(letter));
+  return make({
+    letters,
+    below: (end) => Math.floor(random() * end),
+    pair: (source, target) => ({
+      source,
+      target,
+      src: [...ids(source), SPECIALS.EOS],
+      tgt: [SPECIALS.BOS, ...ids(target), SPECIALS.EOS],
+    }),
+  });
+}
+
+// --- a training ---
+
+const WARMUP = 100;
+const D_MODEL = 16;
+const FACTOR = 0.7;
+const PAIRS = 8; // of an update
+
+/** The rate of step `step`, with warmup. @param {number} step */
+export const usual_rate = (step) => learning.rate(step, D_MODEL, FACTOR, WARMUP);
+
+/** The highest usual rate. */
+export const PEAK = usual_rate(WARMUP);
+
+/** The rate of a step: Equation (3) times `rate`, and in the second half down to zero; without
+ *  warmup, at the peak from the start.
+ *  @param {number} step @param {number} total
+ *  @param {Pick<Settings, "warmup" | "rate">} settings */
+const rate_of = (step, total, { warmup, rate }) =>
+  rate * usual_rate(warmup ? step : Math.max(step, WARMUP)) * Math.min(1, 2 * (1 - step / total));
+
+/** A fresh model of the page's size for a task.
+ *  @param {Task} task @param {Partial<Settings>} settings */
+export const fresh_model = ({ letters }, settings) =>
+  make_model({ vocab: letters.length, d_model: D_MODEL, d_ff: 2 * D_MODEL, ...settings });
+
+/** A fresh model, its task, and what makes the next update. @param {Settings} settings */
+export function training(settings) {
+  const total = TASKS[settings.task].updates;
+  const task = make(settings.task, settings.seed);
+  const model = fresh_model(task, settings);
+  const rate = settings.rate * model.ways.rate;
+  /** The number of the update, the loss before it, and its rate.
+   *  @returns {[number, number, number]} */
+  function step() {
+    const number = model.step + 1;
+    const lr = rate_of(number, total, { warmup: settings.warmup, rate });
+    const loss = learning.update(model, task.batch(PAIRS), { lr, shift: settings.shift });
+    return [number, loss, lr];
+  }
+  /** What it writes for a pair, as names of letters, with the weights of the last layer's
+   *  cross-attention (T)(h)(S). @param {TextPair} pair */
+  function answer({ source, target, src, tgt }) {
+    const { ids, weights } = greedy_decode(model, src, tgt.length);
+    return { source, target, written: ids.map((i) => task.letters[i]), weights };
+  }
+  /** The share of what was held out that it gets right, and examples, those first that it gets
+   *  wrong. @param {number} shown how many examples */
+  function score(shown) {
+    const wrong = learning.wrong_pairs(model, task.held_out);
+    const right = task.held_out.filter((_, i) => !wrong.includes(i));
+    const examples = [...wrong.slice(0, shown).map((i) => task.held_out[i]), ...right];
+    return {
+      exact: 1 - wrong.length / task.held_out.length,
+      examples: examples.slice(0, shown).map(answer),
+    };
+  }
+  return { task, model, total, step, answer, score };
+}
+
+/** Settings that leave out nothing. */
+export const WHOLE = {
+  warmup: true,
+  positions: true,
+  causal: true,
+  shift: true,
+  norms: true,
+  residuals: true,
+  h: 2,
+  rate: 1,
 };

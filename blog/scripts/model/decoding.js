@@ -12,7 +12,7 @@ export const LONGEST = 150; // tokens of a source: with more, a search would tak
 // "cross" and the layer, and gives what takes its place.
 export class CachedDecoder {
   constructor(model, memory, hidden = null, change = (kind, layer, output) => output) {
-    Object.assign(this, { model, change, length: 0 });
+    Object.assign(this, { model, change, length: 0, written: [[]] });
     this.source = model.decoder.layers.map((layer) => ({
       ...layer.src_attn.keysValues(memory),
       hidden,
@@ -24,6 +24,11 @@ export class CachedDecoder {
   // The next token of each row to the logits of the one after it, the weights of every layer, row
   // and head, and the vectors after every layer, `states`.
   step(ids) {
+    this.written = this.written.map((row, i) => [...row, ids[i]]);
+    return this.model.mask ? this.next(ids) : this.anew();
+  }
+
+  next(ids) {
     const { model } = this,
       decoder = [],
       cross = [],
@@ -61,8 +66,50 @@ export class CachedDecoder {
     };
   }
 
+  // The same without the mask: what has been written looks at all of it, at later tokens, too. So
+  // no vector stays as it was, and all are computed anew. `whole` has every position's weights.
+  anew() {
+    const rows = this.written.map((ids) => this.row(ids));
+    this.length += 1;
+    const last = (name) => rows[0][name].map((_, n) => rows.map((row) => row[name][n].at(-1)));
+    const { model } = this;
+    const ends = rows.map(({ states }) => states.at(-1).at(-1));
+    return {
+      logits: linear(model.decoder.norm.forward(ends), model.generator),
+      decoder: last("decoder"),
+      cross: last("cross"),
+      states: last("states"),
+      whole: rows[0].decoder,
+    };
+  }
+
+  // All positions of one row, layer by layer.
+  row(ids) {
+    const { model } = this;
+    const decoder = [];
+    const cross = [];
+    const states = [];
+    let x = model.embed(model.tgt_embed, ids);
+    model.decoder.layers.forEach(({ self_attn, src_attn, feed_forward, sublayer }, n) => {
+      const attend = (attn, y, memory, weights, kind) => {
+        const visible = y.map(() => memory);
+        const attended = attn.attend(y, visible);
+        weights.push(attended.weights);
+        return this.change(kind, n, attended.output);
+      };
+      x = sublayer[0].forward(x, (y) =>
+        attend(self_attn, y, self_attn.keysValues(y), decoder, "decoder"),
+      );
+      x = sublayer[1].forward(x, (y) => attend(src_attn, y, this.source[n], cross, "cross"));
+      x = sublayer[2].forward(x, (y) => feed_forward.forward(y));
+      states.push(x);
+    });
+    return { decoder, cross, states };
+  }
+
   // Continue with these rows, in this order; a row may be taken more than once.
   select(rows) {
+    this.written = rows.map((row) => this.written[row]);
     this.past = rows.map((row) =>
       this.past[row].map(({ keys, values }) => ({ keys: [...keys], values: [...values] })),
     );

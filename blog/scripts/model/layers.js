@@ -101,6 +101,9 @@ export class Model {
       config,
       encoder: stack("encoder", false),
       decoder: stack("decoder", true),
+      // what a reader may switch off: the positions of the source, and the mask of the decoder
+      positions: true,
+      mask: true,
     });
     this.src_embed = embed("src_embed", weights(src));
     this.tgt_embed = embed("tgt_embed", either(tgt, src));
@@ -109,39 +112,52 @@ export class Model {
       throw new Error(`these weights belong to no known part: ${[...unread].join(", ")}`);
   }
 
-  // The embeddings of ids, scaled, with the positions from `start` on, or with those in `order`.
-  embed({ table, positions }, ids, start = 0, order = null) {
-    const { d_model } = this.config,
-      scale = Math.sqrt(d_model);
-    const none = this.config.positions === "none" && new Float32Array(d_model);
-    return ids.map((id, t) => {
+  // The embeddings of ids, scaled.
+  scaled({ table }, ids) {
+    const { d_model } = this.config;
+    const scale = Math.sqrt(d_model);
+    const row = (id) => table.data.slice(id * d_model, (id + 1) * d_model);
+    return ids.map((id) => row(id).map((value) => value * scale));
+  }
+
+  // The same with the positions from `start` on, or with those in `order`.
+  embed(embedding, ids, start = 0, order = null) {
+    const { d_model } = this.config;
+    const { positions } = embedding;
+    const scaled = this.scaled(embedding, ids);
+    if (this.config.positions === "none") return scaled;
+    return scaled.map((vector, t) => {
       const place = order ? order[t] : start + t;
       if (positions && place >= positions.shape[0])
         throw new Error(`only ${positions.shape[0]} positions are learned`);
       const at = positions
         ? positions.data.subarray(place * d_model)
-        : none || (this.place?.(place) ?? positionalEncoding(place, d_model));
-      return table.data
-        .slice(id * d_model, (id + 1) * d_model)
-        .map((value, i) => value * scale + at[i]);
+        : (this.place?.(place) ?? positionalEncoding(place, d_model));
+      return vector.map((value, i) => value + at[i]);
     });
+  }
+
+  // The encoder's input.
+  source(ids, order = null) {
+    return this.positions
+      ? this.embed(this.src_embed, ids, 0, order)
+      : this.scaled(this.src_embed, ids);
   }
 
   // Ids of the source, EOS included: the memory, and the weights of every layer, position and
   // head. Tokens may have the positions of others (`order`) and be `hidden`, so that nobody looks
   // at them.
   encode(ids, { order = null, hidden = null } = {}) {
-    let x = this.embed(this.src_embed, ids, 0, order);
+    let x = this.source(ids, order);
+    const at = this.positions ? undefined : 0; // rotary positions, all alike
     const weights = [];
     for (const { self_attn, feed_forward, sublayer } of this.encoder.layers) {
       x = sublayer[0].forward(x, (y) => {
-        const all = { ...self_attn.keysValues(y), hidden },
-          found = self_attn.attend(
-            y,
-            y.map(() => all),
-          );
-        weights.push(found.weights);
-        return found.output;
+        const all = { ...self_attn.keysValues(y, at), hidden };
+        const visible = y.map(() => all);
+        const attended = self_attn.attend(y, visible, at);
+        weights.push(attended.weights);
+        return attended.output;
       });
       x = sublayer[1].forward(x, (y) => feed_forward.forward(y));
     }

@@ -1,7 +1,7 @@
 // The model at work beside the page, so that nothing that it computes holds the page up: a worker
 // that answers the questions of page/engine.js.
 
-import { JOBS } from "./jobs.js";
+import { answer } from "./jobs.js";
 import { Translator } from "./translator.js";
 
 // The same with all numbers in one block, which a message copies at once instead of row by row.
@@ -40,7 +40,7 @@ async function work() {
   for (let job; (job = jobs.shift());) {
     const { id, what, asked } = job;
     try {
-      const steps = JOBS[what](await translator, asked);
+      const steps = answer(await translator, what, asked);
       for (let breath = performance.now(), { done, value } = { done: false }; ;) {
         if (stopped.has(id)) {
           steps.return();

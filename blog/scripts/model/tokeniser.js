@@ -2,6 +2,9 @@
 
 export const [PAD, BOS, EOS, UNK] = [0, 1, 2, 3];
 
+/** Pieces as text. */
+export const plain = (pieces) => pieces.replaceAll("▁", " ").trim() || "␣";
+
 export class Tokenizer {
   // byte-pair encoding as translator and document have it
   constructor(vocab, merges) {

@@ -1,7 +1,7 @@
 // What a sentence goes through, stop by stop.
 
 import { CachedDecoder, beamSearch } from "./decoding.js";
-import { largest, linear, softmax } from "./tensors.js";
+import { dot, largest, linear, softmax } from "./tensors.js";
 
 const KINDS = ["encoder", "decoder", "cross"];
 
@@ -12,65 +12,65 @@ export function trace(
   sentence,
   { ids, nodes = null, best = null } = beamSearch(translator.model, translator.source(sentence)),
 ) {
-  const { model, tokenizer } = translator,
-    { d_model, h } = model.config,
-    src = translator.source(sentence),
-    { table } = model.src_embed;
+  const { model, tokenizer } = translator;
+  const { d_model } = model.config;
+  const src = translator.source(sentence);
+  const { table } = model.src_embed;
   const rows = src.map((id) => table.data.slice(id * d_model, (id + 1) * d_model));
-  const embedded = rows.map((row) => row.map((value) => value * Math.sqrt(d_model))),
-    input = model.embed(model.src_embed, src);
+  const embedded = model.scaled(model.src_embed, src);
+  const input = model.source(src);
   const positions = input.map((vector, t) => vector.map((value, i) => value - embedded[t][i]));
-  let x = input;
-  const layers = model.encoder.layers.map(({ self_attn, feed_forward, sublayer }) => {
-    const found = { before: x };
-    x = found.between = sublayer[0].forward(x, (y) => {
-      const all = self_attn.keysValues(y),
-        queries = self_attn.queries(y),
-        width = queries[0].length / h;
-      const score = (q, k, head) =>
-        q
-          .slice(head * width, (head + 1) * width)
-          .reduce((sum, value, i) => sum + value * k[head * width + i], 0) / Math.sqrt(width);
-      found.scores = Array.from({ length: h }, (_, head) =>
-        queries.map((q) => Float64Array.from(all.keys, (k) => score(q, k, head))),
-      );
-      found.weights = found.scores.map((rows) => rows.map(softmax));
-      Object.assign(found, {
-        normed: y,
-        queries,
-        keys: all.keys,
-        attended: self_attn.attend(
-          y,
-          y.map(() => all),
-        ).output,
-      });
-      return found.attended;
-    });
-    x = found.after = sublayer[1].forward(x, (y) => {
-      found.inner = feed_forward.hidden(y);
-      return feed_forward.forward(y);
-    });
-    return found;
-  });
-  const memory = model.encoder.norm.forward(x),
-    decoder = new CachedDecoder(model, memory);
+  const { layers, memory } = encoded(model, input);
+  const decoder = new CachedDecoder(model, memory);
   const steps = ids.slice(0, -1).map((id) => {
     const { logits, states, ...weights } = decoder.step([id]);
     return { logits: logits[0], states: states.map(([vector]) => vector), ...weights };
   });
+  const translation = tokenizer.decode(ids);
   return {
-    src,
-    ids,
-    nodes,
-    best,
-    rows,
-    embedded,
-    positions,
-    input,
-    layers,
-    memory,
-    steps,
-    translation: tokenizer.decode(ids),
+    ...{ src, ids, nodes, best, rows, embedded, positions, input, layers, memory, steps },
+    translation,
+  };
+}
+
+// What each layer of the encoder does to its input, and the memory.
+function encoded(model, input) {
+  let x = input;
+  const at = model.positions ? undefined : 0;
+  const layers = model.encoder.layers.map(({ self_attn, feed_forward, sublayer }) => {
+    const before = x;
+    let looked;
+    let inner;
+    const between = sublayer[0].forward(x, (y) => {
+      looked = looks(self_attn, y, at);
+      return looked.attended;
+    });
+    x = sublayer[1].forward(between, (y) => {
+      inner = feed_forward.hidden(y);
+      return feed_forward.forward(y);
+    });
+    return { before, between, inner, after: x, ...looked };
+  });
+  return { layers, memory: model.encoder.norm.forward(x) };
+}
+
+// Queries, keys, scores and weights of a self-attention, and what it gives for its input.
+function looks(attn, y, at) {
+  const visible = attn.keysValues(y, at);
+  const queries = attn.queries(y, at);
+  const width = queries[0].length / attn.h;
+  const score = (q, k, head) => dot(q, head * width, k, head * width, width) / attn.divisor;
+  const scores = Array.from({ length: attn.h }, (_, head) =>
+    queries.map((q) => Float64Array.from(visible.keys, (k) => score(q, k, head))),
+  );
+  const everyone = y.map(() => visible);
+  return {
+    normed: y,
+    queries,
+    keys: visible.keys,
+    scores,
+    weights: scores.map((rows) => rows.map(softmax)),
+    attended: attn.attend(y, everyone, at).output,
   };
 }
 
@@ -85,43 +85,53 @@ export function lens({ model }, { states }) {
 }
 
 // The tokens whose rows point in the directions most like a token's, with their cosines.
-export function neighbours(
-  {
-    model: {
-      src_embed: {
-        table: { data },
-      },
-      config: { d_model },
-    },
-  },
-  id,
-  count = 8,
-) {
-  const row = (i) => data.subarray(i * d_model, (i + 1) * d_model),
-    dot = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
-  const own = row(id),
-    size = Math.sqrt(dot(own, own));
+export function neighbours({ model }, id, count = 8) {
+  const { d_model } = model.config;
+  const { data } = model.src_embed.table;
+  const product = (i, j) => dot(data, i * d_model, data, j * d_model, d_model);
+  const size = Math.sqrt(product(id, id));
   const cosines = Float64Array.from({ length: data.length / d_model }, (_, i) =>
-    i === id ? -1 : dot(row(i), own) / (size * Math.sqrt(dot(row(i), row(i))) || 1),
+    i === id ? -1 : product(i, id) / (size * Math.sqrt(product(i, i)) || 1),
   );
   return largest(cosines, count).map((i) => ({ id: i, cosine: cosines[i] }));
 }
 
-// With some heads set to zero, as { kind: ["layer head", ...] } from 1, while a search runs.
+// With some heads set to zero as well, as { kind: ["layer head", ...] } from 1, while a search
+// runs.
 export function* without(model, off, search) {
-  const set = (chosen) =>
-    KINDS.forEach((kind) =>
-      model.heads(kind).forEach((attention, layer) => {
-        attention.off.clear();
-        for (const [l, head] of (chosen[kind] ?? []).map((place) => place.split(" ")))
-          if (l - 1 === layer) attention.off.add(head - 1);
-      }),
-    );
-  set(off);
+  const attentions = KINDS.flatMap((kind) =>
+    model.heads(kind).map((attn, layer) => ({ attn, kind, layer, before: [...attn.off] })),
+  );
+  for (const { attn, kind, layer } of attentions)
+    for (const place of off[kind] ?? []) {
+      const [l, head] = place.split(" ").map(Number);
+      if (l - 1 === layer) attn.off.add(head - 1);
+    }
   try {
     return yield* search();
   } finally {
-    set({});
+    for (const { attn, before } of attentions) attn.off = new Set(before);
+  }
+}
+
+// With what a reader has switched off in the model: the positions of the source, the division by
+// √d_k, the decoder's mask, and heads, `off`.
+export function* switched(
+  model,
+  { positions = true, scaling = true, mask = true, off = {} } = {},
+  search,
+) {
+  const attentions = KINDS.flatMap((kind) => model.heads(kind));
+  const set = (values) => {
+    model.positions = values.positions;
+    model.mask = values.mask;
+    for (const attn of attentions) attn.scaling = values.scaling;
+  };
+  set({ positions, scaling, mask });
+  try {
+    return yield* without(model, off, search);
+  } finally {
+    set({ positions: true, scaling: true, mask: true });
   }
 }
 

@@ -38,29 +38,24 @@ export class Translator {
   // step the likeliest tokens, and the model's probability of the one that was taken (`own`).
   // Named as in the document's AttentionMaps: maps[kind][layer][head][query][key].
   attentionMaps(src, ids, distribution = softmax, { changes, top = 5 } = {}) {
-    const { memory, weights, hidden } = this.model.encode(src, changes),
-      decoder = new CachedDecoder(this.model, memory, hidden);
+    const { memory, weights, hidden } = this.model.encode(src, changes);
+    const cached = new CachedDecoder(this.model, memory, hidden);
+    const listed = (id, p) => ({ id, token: this.tokenizer.pieces[id], p: p[id] });
     const steps = ids.slice(0, -1).map((id, t) => {
-      const { logits, states, ...found } = decoder.step([id]),
-        p = distribution(logits[0]);
+      const { logits, decoder, cross, whole } = cached.step([id]);
+      const p = distribution(logits[0]);
       const own = distribution === softmax ? p : softmax(logits[0]);
       const likeliest = largest(p, top)
         .filter((token) => p[token] > 0)
-        .map((token) => ({ id: token, token: this.tokenizer.pieces[token], p: p[token] }));
-      return { ...found, likeliest, chosen: p[ids[t + 1]], own: own[ids[t + 1]] };
+        .map((token) => listed(token, p));
+      return { decoder, cross, whole, likeliest, chosen: p[ids[t + 1]], own: own[ids[t + 1]] };
     });
-    const heads = [...Array(this.model.config.h).keys()],
-      padded = (row) => Float64Array.from({ length: steps.length }, (_, k) => row[k] ?? 0);
-    const byHead = (layers) =>
-      layers.map((rows) => heads.map((head) => rows.map((row) => row[head])));
-    const overSteps = (kind) => weights.map((_, n) => steps.map((step) => step[kind][n][0]));
-    const maps = {
-      encoder: byHead(weights),
-      decoder: byHead(overSteps("decoder")),
-      cross: byHead(overSteps("cross")),
-    };
-    // later tokens have weight 0
-    maps.decoder = maps.decoder.map((layer) => layer.map((rows) => rows.map(padded)));
+    const maps = this.byHead({
+      encoder: weights,
+      // without the mask, as all looks at all in the end
+      decoder: steps.at(-1).whole ?? weights.map((_, n) => steps.map((step) => step.decoder[n][0])),
+      cross: weights.map((_, n) => steps.map((step) => step.cross[n][0])),
+    });
     return {
       source: this.tokenizer.tokens(src),
       target: this.tokenizer.tokens(ids.slice(0, -1)),
@@ -70,5 +65,20 @@ export class Translator {
       steps: steps.map(({ likeliest, chosen, own }) => ({ likeliest, chosen, own })),
       ids,
     };
+  }
+
+  // By layer and head, what is given by layer, position and head; later tokens have weight 0.
+  byHead(layersByKind) {
+    const heads = [...Array(this.model.config.h).keys()];
+    const ofHead = (rows, head) => {
+      const width = rows.at(-1)[head].length;
+      return rows.map((row) => Float64Array.from({ length: width }, (_, k) => row[head][k] ?? 0));
+    };
+    return Object.fromEntries(
+      Object.entries(layersByKind).map(([kind, layers]) => [
+        kind,
+        layers.map((rows) => heads.map((head) => ofHead(rows, head))),
+      ]),
+    );
   }
 }

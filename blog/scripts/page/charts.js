@@ -44,43 +44,48 @@ function approach(figure) {
 function leave(figure) {
   near.delete(figure);
   queue.delete(figure);
-  const live = placeIn(figure);
-  if (!drawn.has(figure)) return;
-  live.style.height = `${live.offsetHeight}px`; // nothing below it may move
+  if (drawn.has(figure)) drop(figure);
+}
+
+/** @param {HTMLElement} figure */
+function drop(figure) {
+  const place = placeIn(figure);
+  place.style.height = `${place.offsetHeight}px`; // nothing below it may move
   drawn.get(figure)?.finalize();
   drawn.delete(figure);
-  live.replaceChildren();
+  place.replaceChildren();
 }
 
 /** @param {HTMLElement} figure */
 const placeIn = (figure) => all(".live", figure)[0];
+
+/** Lets the browser answer the reader between two pieces of work. */
+const breath = () => new Promise((resolve) => setTimeout(resolve));
 
 /** @param {HTMLElement} figure */
 async function enqueue(figure) {
   queue.add(figure);
   if (queue.size > 1) return;
   for (const next of queue) {
-    await new Promise((resolve) => (window.requestIdleCallback ?? setTimeout)(resolve));
+    await breath();
     if (near.has(next)) await draw(next);
+    if (drawn.has(next) && !near.has(next)) drop(next); // it left meanwhile
     queue.delete(next);
   }
 }
 
 /** @param {HTMLElement} figure */
 async function draw(figure) {
-  await loadVega();
-  const place = placeIn(figure);
+  await (vega ??= loadVega());
   const { spec, config } = await fitted(figure);
-  const theme = isDark() ? "dark" : "light";
+  const place = placeIn(figure);
+  const before = drawn.get(figure);
+  // until it is there, the picture or the chart before keeps its place
+  place.style.height = before ? `${place.offsetHeight}px` : place.style.height || "0";
+  before?.finalize();
   try {
-    drawn.get(figure)?.finalize();
-    const options = {
-      mode: "vega-lite",
-      renderer: "svg",
-      actions: false,
-      config,
-      tooltip: { theme },
-    };
+    const tooltip = { theme: isDark() ? "dark" : "light" };
+    const options = { mode: "vega-lite", renderer: "svg", actions: false, config, tooltip };
     drawn.set(figure, await vegaEmbed(place, spec, options));
     place.style.height = "";
     figure.classList.add("drawn");
@@ -90,12 +95,14 @@ async function draw(figure) {
   }
 }
 
-/** @type {Promise<void> | undefined} read when the first chart is drawn */
+/** Read when the first chart is drawn. @type {Promise<void> | undefined} */
 let vega;
-const loadVega = () =>
-  (vega ??= unpack(byId("vega")).then((textContent) => {
-    document.head.append(el("script", { textContent }));
-  }));
+async function loadVega() {
+  const textContent = await unpack(byId("vega"));
+  await breath();
+  document.head.append(el("script", { textContent }));
+  await breath();
+}
 
 /** What page.py compressed: gzip in base64. @param {Element} element */
 async function unpack(element) {

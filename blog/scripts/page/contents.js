@@ -4,7 +4,8 @@ import { all, byId, targetOf } from "./dom.js";
 import { say } from "./language.js";
 import { recall, remember } from "./memory.js";
 
-/** @typedef {{ link: HTMLAnchorElement, section: HTMLElement | null, minutes: number, onRoad: boolean }} Entry */
+/** @typedef {{ link: HTMLAnchorElement, section: HTMLElement | null, minutes: number, onRoad:
+ *  boolean }} Entry */
 
 const FEW_ENTRIES = 8; // a page with fewer doesn't say what is left
 

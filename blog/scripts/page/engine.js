@@ -1,69 +1,88 @@
 // The page's side of the model, which computes in a worker.
 
+import { byId } from "./dom.js";
 import { EOS, Tokenizer } from "../model/tokeniser.js";
 import source from "bundle:../model/model_worker.js";
 import { startWorker } from "./worker.js";
 
-/** A question to the model is a promise: `ask(what, asked, { signal, step })`; `step` is told how
- *  far a long search is. */
-export function engine(model) {
-  const worker = startWorker(source);
-  const waiting = new Map(),
-    { weights, ...rest } = model;
-  let count = 0;
-  const ready = new Promise((resolve, reject) => {
-    worker.onmessage = ({ data }) => {
-      if (data.ready) return resolve();
-      if (data.failed) return reject(new Error(data.failed));
-      const { resolve: found, reject: refuse, step } = waiting.get(data.id) ?? {};
-      if ("step" in data) return step?.(data.step);
-      waiting.delete(data.id);
-      if ("error" in data) refuse?.(new Error(data.error));
-      else found?.(data.found);
-    };
-    worker.onerror = (event) => reject(new Error(event.message));
-  });
-  ready.catch(() => {}); // who asks is told
-  worker.postMessage({
-    content: {
-      ...rest,
-      weights: weights ?? document.getElementById("explorer-weights").textContent,
-    },
-  });
-  function ask(what, asked, { signal, step } = {}) {
-    const id = (count += 1);
-    return ready.then(
-      () =>
-        new Promise((resolve, reject) => {
-          if (signal?.aborted) return reject(signal.reason);
-          waiting.set(id, { resolve, reject, step });
-          worker.postMessage({ id, what, asked });
-          signal?.addEventListener("abort", () => {
-            worker.postMessage({ stop: id });
-            waiting.delete(id);
-            reject(signal.reason);
-          });
-        }),
-    );
+/** What explorer.py writes of a model. @typedef {Record<string, any>} ModelContent */
+/** Who waits for an answer. @typedef {{ resolve: (answer: any) => void,
+ *    reject: (error: Error) => void, step?: (count: number) => void }} Waiting */
+/** `step` is told how far a long search is.
+ *  @typedef {{ signal?: AbortSignal, step?: (count: number) => void }} Options */
+
+class Engine {
+  /** @param {ModelContent} model */
+  constructor({ weights = byId("explorer-weights").textContent, ...model }) {
+    this.worker = startWorker(source);
+    this.count = 0;
+    /** By the number of the question. @type {Map<number, Waiting>} */
+    this.waiting = new Map();
+    /** @type {Promise<void>} */
+    this.ready = new Promise((resolve, reject) => {
+      this.worker.onmessage = ({ data }) => {
+        if (data.ready) resolve();
+        else if (data.failed) reject(new Error(data.failed));
+        else this.hear(data);
+      };
+      this.worker.onerror = (event) => reject(new Error(event.message));
+    });
+    this.ready.catch(() => {}); // who asks is told
+    this.worker.postMessage({ content: { ...model, weights } });
+    this.tokenizer = new Tokenizer(model.vocab, model.merges);
+    this.note = model.note;
+    this.config = model.config;
   }
-  const tokenizer = new Tokenizer(model.vocab, model.merges);
-  return {
-    ask,
-    ready,
-    tokenizer,
-    note: model.note,
-    config: model.config,
-    source: (sentence) => [...tokenizer.encode(sentence), EOS],
-  };
+
+  /** @param {{ id: number, step?: number, error?: string, found?: any }} message */
+  hear({ id, step, error, found }) {
+    const waiting = this.waiting.get(id);
+    if (step !== undefined) return waiting?.step?.(step);
+    this.waiting.delete(id);
+    if (error !== undefined) waiting?.reject(new Error(error));
+    else waiting?.resolve(found);
+  }
+
+  /** A question to the model (model/jobs.js).
+   *  @param {string} what @param {object} asked @param {Options} options
+   *  @returns {Promise<any>} what that job gives */
+  async ask(what, asked, { signal, step } = {}) {
+    this.count += 1;
+    const id = this.count;
+    await this.ready;
+    return new Promise((resolve, reject) => {
+      if (signal?.aborted) return reject(signal.reason);
+      this.waiting.set(id, { resolve, reject, step });
+      this.worker.postMessage({ id, what, asked });
+      signal?.addEventListener("abort", () => {
+        this.worker.postMessage({ stop: id });
+        this.waiting.delete(id);
+        reject(signal.reason);
+      });
+    });
+  }
+
+  /** The ids of a sentence, EOS included. @param {string} sentence @returns {number[]} */
+  source(sentence) {
+    return [...this.tokenizer.encode(sentence), EOS];
+  }
 }
 
-/** What explorer.py wrote into the page; a model in it begins to load. */
+/** @param {ModelContent} model */
+export const engine = (model) => new Engine(model);
+
+/** What is known of the page's model and sentence; `engine` is there if the model is.
+ *  @typedef {Record<string, any>} Content */
+
+/** What explorer.py wrote into the page; a model in it begins to load.
+ *  @returns {Promise<Content>} */
 export async function explorerContent() {
-  const content = JSON.parse(document.getElementById("explorer-content").textContent);
+  const content = JSON.parse(byId("explorer-content").textContent ?? "");
   if (content.model) content.engine = engine(content.model);
   return content;
 }
 
+/** @type {Promise<Content> | undefined} */
 let content;
 /** The same, read once for all places of a page. */
 export const liveContent = () => (content ??= explorerContent());

@@ -1,39 +1,46 @@
 // A document in a frame: in that of the page, each new letter would have the browser look over tens
 // of thousands of elements.
 
-/** Rows of a file that is in the page. */
+import { byId, el } from "./dom.js";
+
+/** Rows of a file that is in the page. @param {string} id @returns {any[]} as its maker has them */
 export const linesOf = (id) =>
   (document.getElementById(id)?.textContent ?? "")
     .split("\n")
     .filter(Boolean)
     .map((row) => JSON.parse(row));
 
+const root = document.documentElement;
+const theme = () => root.dataset.theme ?? "";
+
 /** A frame behind an element; the text of a script makes its document, out of `GIVEN`. The frame is
- *  as high as that wants. */
+ *  as high as that wants.
+ *  @param {Element} place
+ *  @param {string} id
+ *  @param {string} title
+ *  @param {string} script
+ *  @param {...any} given whatever the script takes */
 export function ownDocument(place, id, title, script, ...given) {
-  const style = ["base", "learn"]
-    .map((id) => document.getElementById(`style-${id}`).textContent)
-    .join("");
-  const inScript = (value) => JSON.stringify(value).replace(/</g, "\\u003c"),
-    root = document.documentElement,
-    theme = () => root.dataset.theme ?? "";
-  const frame = Object.assign(document.createElement("iframe"), {
-    className: "learn",
-    id,
-    title,
-    sandbox: "allow-scripts",
-    loading: "lazy",
-  });
-  frame.srcdoc = `<!DOCTYPE html><html lang="${root.lang}" data-theme="${theme()}"><title>${title}</title><style>${style}</style><body>
-    <script>globalThis.WORDS = ${inScript(globalThis.WORDS ?? {})}; globalThis.GIVEN = ${inScript(given)}; ${script}<\/script></body></html>`;
+  const srcdoc = documentOf(title, script, given);
+  const sandbox = "allow-scripts";
+  const frame = el("iframe", { className: "learn", id, title, sandbox, loading: "lazy", srcdoc });
   place.after(frame);
   addEventListener("message", ({ source, data }) => {
     if (source !== frame.contentWindow) return;
     if (data?.height > 0) frame.style.height = `${data.height + 2}px`;
     if (typeof data?.section === "string") location.hash = data.section;
-    if (data?.search) document.getElementById("search").click();
+    if (data?.search) byId("search").click();
   });
   const tell = () => frame.contentWindow?.postMessage({ theme: theme() }, "*");
   frame.addEventListener("load", tell); // for a switch that came too early
   new MutationObserver(tell).observe(root, { attributeFilter: ["data-theme"] });
+}
+
+/** @param {string} title @param {string} script @param {any[]} given */
+function documentOf(title, script, given) {
+  const style = ["base", "learn"].map((name) => byId(`style-${name}`).textContent).join("");
+  /** @param {unknown} value */
+  const inScript = (value) => JSON.stringify(value).replace(/</g, "\\u003c");
+  return `<!DOCTYPE html><html lang="${root.lang}" data-theme="${theme()}"><title>${title}</title><style>${style}</style><body>
+    <script>globalThis.WORDS = ${inScript(globalThis.WORDS ?? {})}; globalThis.GIVEN = ${inScript(given)}; ${script}<\/script></body></html>`;
 }

@@ -1,20 +1,16 @@
-import { say } from "./language.js";
+// How often a reader has guessed right, over the whole page; kept in the browser.
 
-/** How often a reader has guessed right, over the whole page; kept in the browser. */
-let kept = { right: 0, all: 0 };
-try {
-  kept = { ...kept, ...JSON.parse(localStorage.guesses ?? "{}") };
-} catch {
-  /* nothing was kept, or may be */
-}
+import { say } from "./language.js";
+import { recall, remember } from "./memory.js";
+
+let count = recall("guesses", { right: 0, all: 0 });
+
+/** @param {boolean} right */
 export function add(right) {
-  kept = { right: kept.right + Boolean(right), all: kept.all + 1 };
-  try {
-    localStorage.guesses = JSON.stringify(kept);
-  } catch {
-    /* not kept */
-  }
+  count = { right: count.right + Number(right), all: count.all + 1 };
+  remember("guesses", count);
   dispatchEvent(new Event("guessed"));
 }
+
 /** What is said of them; nothing before the first. */
-export const text = () => (kept.all ? say("{right} of {all} guesses right", kept) : "");
+export const text = () => (count.all ? say("{right} of {all} guesses right", count) : "");

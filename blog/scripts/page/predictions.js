@@ -1,5 +1,5 @@
-// Predict, then look: one of the choices before a folded answer, which begins with the number of the
-// right one. What answers it waits until one has chosen: the cells that follow, what is said of
+// Predict, then look: one of the choices before a folded answer, which begins with the number of
+// the right one. What answers it waits until one has chosen: the cells that follow, what is said of
 // them, and what else is then only shown.
 
 import { all, el } from "./dom.js";
@@ -69,8 +69,10 @@ class Prediction {
     this.count.textContent = Guesses.text();
     for (const [i, button] of this.buttons.entries()) {
       button.disabled = true;
+      button.classList.toggle("right", i === this.right);
+      button.classList.toggle("wrong", i === choice && i !== this.right);
       if (i === this.right) button.textContent = "✓";
-      else button.textContent = i === choice ? "✗" : "○";
+      else if (i === choice) button.textContent = "✗";
     }
   }
 }
@@ -105,7 +107,9 @@ function whatAnswers(answer) {
 function foldUntil(answer, shown) {
   const textContent = say("What comes out opens here as soon as you've chosen");
   const open = matchMedia("print").matches;
-  const fold = el("details", { className: "awaiting", open }, el("summary", { textContent }));
+  const without = el("u", { textContent: say("show it without a guess") });
+  const summary = el("summary", {}, textContent, " · ", without);
+  const fold = el("details", { className: "awaiting", open }, summary);
   answer.closest("section")?.after(fold);
   fold.append(...shown);
   answer.addEventListener("toggle", () => {

@@ -5,7 +5,8 @@ import { byId } from "./dom.js";
 import { liveContent } from "./engine.js";
 import { startWorker } from "./worker.js";
 
-/** @typedef {{ code: string, name: string, plugged: boolean, sentence: string, all: boolean }} Question */
+/** @typedef {{ code: string, name: string, plugged: boolean, sentence: string, all: boolean }}
+ *  Question */
 /** What came of it: a result (python/judge.js, python/plug.js), or an error, or it was `stopped` by
  *  the reader or too `late`, after so many seconds.
  *  @typedef {{ result?: any, error?: string, line?: string, late?: number, stopped?: boolean,

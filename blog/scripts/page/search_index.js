@@ -1,6 +1,7 @@
 // The text of the page, section by section, read in short pieces so that the page stays quick.
 
 import { all, byId } from "./dom.js";
+import { plainOf } from "./search_text.js";
 
 /** @typedef {import("./search_text.js").Section} Section */
 
@@ -15,12 +16,9 @@ export const sectionsOfPage = () => (sections ??= readSections());
 async function readSections() {
   /** @type {Section[]} */
   const read = [];
-  let began = performance.now();
+  const breath = breaths();
   for (const element of all(`:is(${HEADINGS}), p, li, td, pre`, byId("content"))) {
-    if (performance.now() - began > PIECE_MILLISECONDS) {
-      await new Promise((resolve) => setTimeout(resolve));
-      began = performance.now();
-    }
+    await breath();
     if (element.matches(HEADINGS))
       read.push({ id: element.id, title: wordsOf(element), text: "", code: "" });
     else if (read.length && !element.parentElement?.closest("li, td, pre")) {
@@ -28,7 +26,21 @@ async function readSections() {
       section[element.closest("details.code") ? "code" : "text"] += ` ${wordsOf(element)}`;
     }
   }
+  for (const section of read) {
+    await breath();
+    plainOf(section);
+  }
   return read;
+}
+
+/** Lets the browser answer the reader whenever a piece of work has taken long enough. */
+function breaths() {
+  let began = performance.now();
+  return async () => {
+    if (performance.now() - began < PIECE_MILLISECONDS) return;
+    await new Promise((resolve) => setTimeout(resolve));
+    began = performance.now();
+  };
 }
 
 /** What a reader sees of an element: a formula once, no anchors, no code of figures.

@@ -56,12 +56,26 @@ export function queryOf(typing) {
 
 /** @typedef {ReturnType<typeof queryOf>} Query */
 
+/** @type {WeakMap<Section, { title: string, text: string, code: string }>} */
+const plainTexts = new WeakMap();
+
+/** The texts of a section plainly, worked out once. @param {Section} section */
+export function plainOf(section) {
+  let plain = plainTexts.get(section);
+  if (!plain) {
+    const [title, text, code] = [section.title, section.text, section.code].map(plainly);
+    plain = { title, text, code };
+    plainTexts.set(section, plain);
+  }
+  return plain;
+}
+
 /** The sections that have all words or another name of them, the best first.
  *  @param {Section[]} sections @param {Query} query */
 export function hitsOf(sections, { words, phrase, others, enough }) {
   if (!enough) return [];
   const hits = sections.flatMap((section) => {
-    const [title, text, code] = [section.title, section.text, section.code].map(plainly);
+    const { title, text, code } = plainOf(section);
     /** @param {string} place */
     const hasAll = (place) => words.every((word) => place.includes(word));
     /** @param {string} place */

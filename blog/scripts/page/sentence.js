@@ -1,8 +1,31 @@
+// One sentence for the whole page, and what is switched off in the model that translates it: the
+// live figures, the panels behind the sections, and the bar follow it.
+
 import { LONGEST } from "../model/decoding.js";
 import * as Panels from "../views/panels.js";
-import * as Trust from "../views/trust.js";
+import { asBuilt, same } from "../views/switches.js";
 import { liveContent } from "./engine.js";
-import { isolated, say } from "./language.js";
+import { say } from "./language.js";
+import { SentenceBar } from "./sentence_bar.js";
+
+// heading -> panels at the end of its section
+const PLACES = {
+  embeddings: ["vectors"],
+  "positions-section-3-5": ["positions"],
+  "multi-head-attention-section-3-2-2": ["heads"],
+  "residuals-and-normalisation-section-3-1": ["residual"],
+  "position-wise-feed-forward-networks-section-3-3": ["neurons"],
+  masks: ["masks"],
+  "layers-of-three-sublayers": ["cross"],
+  "a-vector-becomes-a-word-section-3-4": ["logits"],
+  "beam-search-section-6-1": ["beam"],
+  sampling: ["temperature"],
+  "watching-and-intervening": ["lens", "removed", "patch"],
+};
+// the layer and the head that the text speaks of, from 0
+const FIRST = { "multi-head-attention-section-3-2-2": { layer: 3, head: 3 } };
+// what the text calls, which the page can do: translate("…", positions=False)
+const CALL = /^translate\("([^"]+)"(?:, (positions|scaling)=False)?\)$/;
 
 /** The last element of the section that begins with this one. */
 export function endOf(section) {
@@ -15,200 +38,158 @@ export function endOf(section) {
   return end;
 }
 
-// One sentence for the whole page: the live figures, the panels behind the sections, and a thin bar
-// that stays within reach.
 /** What other views may do with it; there from the start. */
 export let yourSentence;
 
-export function startSentence() {
-  const PLACES = {
-    // heading -> panels at the end of its section
-    embeddings: ["vectors"],
-    "positions-section-3-5": ["positions"],
-    "multi-head-attention-section-3-2-2": ["heads"],
-    "residuals-and-normalisation-section-3-1": ["residual"],
-    "position-wise-feed-forward-networks-section-3-3": ["neurons"],
-    masks: ["masks"],
-    "layers-of-three-sublayers": ["cross"],
-    "a-vector-becomes-a-word-section-3-4": ["logits"],
-    "beam-search-section-6-1": ["beam"],
-    sampling: ["temperature"],
-    "watching-and-intervening": ["lens", "removed", "patch"],
-  };
-  // the layer and the head that the text speaks of, from 0
-  const FIRST = { "multi-head-attention-section-3-2-2": { layer: 3, head: 3 } };
-  const figures = []; // the live figures that are ready
-  let sentence = null;
+class SentenceOfThePage {
+  constructor(bar) {
+    this.bar = bar;
+    this.figures = []; // the live figures that are ready
+    this.sentence = null;
+    this.switches = asBuilt();
+    this.kept = stored(); // the reader's, until the tab is closed
+  }
 
-  /** Have the whole page follow a sentence; the live figure that it comes from has it already. */
-  async function follow(text, from = null, keep = true) {
-    text = text.trim();
-    if (!text || text === sentence) return;
-    const { engine, language } = await liveContent(),
-      count = engine.source(text).length,
-      most = LONGEST;
-    field.setCustomValidity(
-      count > most
-        ? say("it has {count} tokens, and here at most {most} are read", { count, most })
-        : "",
-    );
-    if (count > most) return void field.reportValidity();
-    sentence = field.value = text;
+  current() {
+    return this.sentence;
+  }
+
+  /** Have the bar shown while an element is near. */
+  beside(element) {
+    this.bar.panels.observe(element);
+  }
+
+  join(figure) {
+    this.figures.push(figure);
+    const sentence = this.sentence || this.kept;
+    if (sentence) figure.ask(sentence, this.switches);
+  }
+
+  /** With the page's own sentence, if there is no reader's that can be followed. */
+  async begin() {
+    if (this.sentence === null && this.kept) await this.follow(this.kept);
+    if (this.sentence === null) await this.follow((await liveContent()).sentence, { keep: false });
+  }
+
+  /** Have the whole page follow a sentence; the figure that it comes `from` has it already. */
+  async follow(text, { switches = this.switches, from = null, keep = true } = {}) {
+    const sentence = text.trim();
+    if (!sentence || (sentence === this.sentence && same(switches, this.switches))) return;
+    const content = await liveContent();
+    const count = content.engine.source(sentence).length;
+    const refusal =
+      count > LONGEST
+        ? say("it has {count} tokens, and here at most {most} are read", { count, most: LONGEST })
+        : "";
+    if (this.bar.refuse(refusal)) return;
+    Object.assign(this, { sentence, switches });
+    this.bar.fill(sentence, switches);
+    if (keep) store(sentence);
+    for (const figure of this.figures) if (figure !== from) figure.ask(sentence, switches);
+    Panels.follow(content.engine, sentence, switches);
+    await this.translate(content);
+  }
+
+  // Into the bar, beside what the model as it was built makes of it.
+  async translate({ engine, language }) {
+    const { sentence, switches } = this;
+    const isWhole = same(switches, asBuilt());
+    // greedily where the text's `translate` is tried, which has no beam
+    const search = isWhole ? "beam" : "greedy";
+    this.bar.wait();
     try {
-      if (keep) sessionStorage.annotatedSentence = text;
-    } catch {
-      /* not kept */
-    }
-    for (const figure of figures) if (figure !== from) figure.ask(text);
-    Panels.follow(engine, text);
-    result.textContent = "…";
-    try {
-      const { translation, steps } = await engine.ask("translate", {
-        sentence: text,
-        search: "beam",
-      });
-      if (text !== sentence) return;
-      const doubts = Trust.doubts(text, engine.tokenizer, language);
-      result.textContent = `→ ${isolated(translation)}`;
-      sure.textContent = [Trust.verdict(steps), ...doubts].join(" ");
-      sure.classList.toggle("warning", Trust.guessing(steps) || doubts.length > 0);
+      const result = await engine.ask("translate", { sentence, search, switches });
+      const whole = isWhole ? null : await engine.ask("translate", { sentence, search });
+      if (sentence === this.sentence && switches === this.switches)
+        this.bar.show(sentence, result, whole, engine, language);
     } catch (error) {
-      result.textContent = error.message;
+      this.bar.fail(error.message);
     }
   }
-  let kept = ""; // the reader's, until the tab is closed
+}
+
+function stored() {
   try {
-    kept = sessionStorage.annotatedSentence?.trim() ?? "";
+    return sessionStorage.annotatedSentence?.trim() ?? "";
   } catch {
-    /* a page that may not remember */
+    return ""; // a page that may not remember
   }
-  const begin = async () => {
-    // with the page's own, if there is no reader's that can be followed
-    if (sentence === null && kept) await follow(kept);
-    if (sentence === null) await follow((await liveContent()).sentence, null, false);
-  };
-  yourSentence = {
-    follow,
-    begin,
-    current: () => sentence,
-    beside: (part) => panels.observe(part),
-    join: (figure) => {
-      figures.push(figure);
-      if (sentence || kept) figure.ask(sentence || kept);
-    },
-  };
+}
 
-  const first = document.querySelector(".explorer");
-  if (!first) return;
-  const hosts = Object.entries(PLACES).flatMap(([heading, names]) => {
-    const section = document.getElementById(heading)?.closest("section");
-    if (!section) return [];
-    const host = Object.assign(document.createElement("div"), { begins: section });
-    endOf(section).after(host); // behind what the section shows of ours
-    for (const name of names) Panels.add(host, name, FIRST[heading]);
-    return host;
-  });
-
-  // --- the bar ---
-
-  const bar = document.createElement("form"),
-    field = document.createElement("input"),
-    fold = document.createElement("button");
-  bar.id = "your-sentence";
-  Object.assign(field, {
-    type: "text",
-    dir: "auto",
-    maxLength: 2000,
-    ariaLabel: say("Your German sentence"),
-    spellcheck: false,
-    required: true,
-    pattern: ".*\\S.*",
-  });
-  Object.assign(fold, { type: "button", ariaLabel: say("Fold this bar away") });
-  const send = Object.assign(document.createElement("button"), { textContent: say("Follow") });
-  const name = Object.assign(document.createElement("label"), {
-    textContent: say("Your sentence"),
-  });
-  const [result, sure] = ["output", "small"].map((tag) => document.createElement(tag));
-  [field.id, name.htmlFor, field.placeholder] = [
-    "your-words",
-    "your-words",
-    say("a German sentence"),
-  ];
-  bar.append(name, field, send, result, sure, fold);
-  document.body.append(bar);
-  const folded = (is) => {
-    bar.classList.toggle("folded", is);
-    document.body.classList.toggle("with-sentence", !is && bar.classList.contains("shown"));
-    fold.textContent = is ? say("Your sentence ▴") : "▾";
-    fold.setAttribute("aria-expanded", !is);
-    try {
-      localStorage.sentenceFolded = is ? 1 : "";
-    } catch {
-      /* not remembered */
-    }
-  };
-  let before = "";
+function store(sentence) {
   try {
-    before = localStorage.sentenceFolded;
+    sessionStorage.annotatedSentence = sentence;
   } catch {
-    /* a page that may not remember */
+    /* not kept */
   }
-  folded(Boolean(before));
-  fold.addEventListener("click", () => folded(!bar.classList.contains("folded")));
-  field.addEventListener("input", () => field.setCustomValidity(""));
-  bar.addEventListener("submit", (event) => {
-    event.preventDefault();
-    follow(field.value);
+}
+
+export function startSentence() {
+  const bar = new SentenceBar();
+  yourSentence = new SentenceOfThePage(bar);
+  if (!document.querySelector(".explorer")) return;
+  const hosts = Object.keys(PLACES).flatMap(addPanels);
+  liveContent().then(({ engine }) => {
+    if (engine) bar.start(engine.config, yourSentence);
   });
-
-  // shown between the two live figures, which have a field of their own, when a panel is near
-  const near = new Set(),
-    own = new Set();
-  const watch = (set, margin) =>
-    new IntersectionObserver(
-      (entries) => {
-        for (const { isIntersecting, target } of entries)
-          set[isIntersecting ? "add" : "delete"](target);
-        bar.classList.toggle("shown", near.size > 0 && own.size === 0);
-        document.body.classList.toggle(
-          "with-sentence",
-          bar.classList.contains("shown") && !bar.classList.contains("folded"),
-        );
-      },
-      { rootMargin: margin },
-    );
-  const panels = watch(near, "800px"),
-    live = watch(own, "0px");
-  hosts.forEach((host) => panels.observe(host));
-  document.querySelectorAll(".explorer").forEach((place) => live.observe(place));
-
+  hosts.forEach((host) => bar.panels.observe(host));
+  document.querySelectorAll(".explorer").forEach((place) => bar.live.observe(place));
   // panels need the model even where no live figure has come near
   const approach = new IntersectionObserver(
     (entries) => {
       if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
       approach.disconnect();
-      begin();
+      yourSentence.begin();
     },
     { rootMargin: "600px" },
   );
   hosts.forEach((host) => approach.observe(host));
+  lightSymbols();
+  document.querySelectorAll("main section.prose code").forEach(makeCall);
+}
 
-  // --- a symbol in a panel lights up in the formulas of its section ---
+function addPanels(heading) {
+  const section = document.getElementById(heading)?.closest("section");
+  if (!section) return [];
+  const host = Object.assign(document.createElement("div"), { begins: section });
+  endOf(section).after(host); // behind what the section shows of ours
+  for (const name of PLACES[heading]) Panels.add(host, name, FIRST[heading]);
+  return [host];
+}
 
+// A call in the text that the page can do is a button.
+function makeCall(code) {
+  const [, sentence, name] = code.textContent.match(CALL) ?? [];
+  if (!sentence || code.closest("button, a, pre")) return;
+  const button = document.createElement("button");
+  Object.assign(button, { type: "button", className: "call", title: say("Do it in this page") });
+  code.replaceWith(button);
+  button.append(code);
+  button.addEventListener("click", () => {
+    const switches = asBuilt();
+    if (name) switches[name] = false;
+    yourSentence.bar.fold(false);
+    yourSentence.follow(sentence, { switches });
+  });
+  yourSentence.beside(button);
+}
+
+// A symbol in a panel lights up in the formulas of its section.
+function lightSymbols() {
   for (const name of ["pointerover", "pointerout", "focusin", "focusout"])
-    document.addEventListener(name, (event) => {
-      const own = event.target.closest?.("[data-symbol]");
-      if (!own) return;
-      const host = own.closest(".sentence-panel").parentElement,
-        lit = ["pointerover", "focusin"].includes(name);
-      for (
-        let part = host.begins;
-        part && part !== host;
-        part = part.contains(host) ? null : part.nextElementSibling
-      )
-        for (const symbol of part.querySelectorAll(".katex-html .mord"))
-          if (symbol.textContent && own.dataset.symbol.includes(symbol.textContent))
-            symbol.classList.toggle("panel-lit", lit); // one letter
+    document.addEventListener(name, ({ target }) => {
+      const symbol = target.closest?.("[data-symbol]");
+      if (symbol) light(symbol, name === "pointerover" || name === "focusin");
     });
+}
+
+function light(symbol, isLit) {
+  const host = symbol.closest(".sentence-panel").parentElement;
+  let part = host.begins;
+  while (part && part !== host) {
+    for (const letter of part.querySelectorAll(".katex-html .mord"))
+      if (letter.textContent && symbol.dataset.symbol.includes(letter.textContent))
+        letter.classList.toggle("panel-lit", isLit); // one letter
+    part = part.contains(host) ? null : part.nextElementSibling;
+  }
 }

@@ -1,4 +1,4 @@
-// What moves on the page: side notes, charts, the live figures, predictions, contents, copies.
+// What moves on the page: notes, charts, the live figures, predictions, contents, copies.
 
 import { exploreAttention } from "../views/figure.js";
 import { redrawCharts, startCharts } from "./charts.js";
@@ -6,6 +6,7 @@ import { startContents } from "./contents.js";
 import { all, el, targetOf } from "./dom.js";
 import { liveContent } from "./engine.js";
 import { openOnPaper, say } from "./language.js";
+import { startNotes } from "./notes.js";
 import { startPredictions } from "./predictions.js";
 import { yourSentence } from "./sentence.js";
 import { startTheme } from "./theme.js";
@@ -29,33 +30,6 @@ export function startText() {
   for (const block of all(".highlight")) addCopyButton(block);
 }
 
-/** Side notes: open beside their paragraph where the screen has room, folded behind it elsewhere. */
-function startNotes() {
-  const room = matchMedia("screen and (min-width: 81rem)");
-  /** @param {Event} [event] */
-  const place = (event) => {
-    const paper = event?.type === "beforeprint" || matchMedia("print").matches;
-    for (const note of /** @type {HTMLDetailsElement[]} */ (all("details.note")))
-      placeNote(note, room.matches, paper);
-  };
-  place();
-  room.addEventListener("change", place);
-  for (const name of ["beforeprint", "afterprint"]) addEventListener(name, place);
-}
-
-/** @param {HTMLDetailsElement} note @param {boolean} beside @param {boolean} paper */
-function placeNote(note, beside, paper) {
-  if (beside !== note.classList.contains("beside")) {
-    // before its paragraph, so that both begin at the same height
-    if (beside) note.previousElementSibling?.before(note);
-    else note.nextElementSibling?.after(note);
-  }
-  note.classList.toggle("beside", beside);
-  note.open = beside || paper;
-  // there it is a title, nothing to open
-  all("summary", note)[0].tabIndex = beside ? -1 : 0;
-}
-
 /** Live figures are made ready when one of their places comes near the screen. */
 function startLiveFigures() {
   const observer = new IntersectionObserver(
@@ -63,7 +37,9 @@ function startLiveFigures() {
       for (const { isIntersecting, target } of entries) {
         if (!isIntersecting) continue;
         observer.unobserve(target);
-        whenIdle(() => makeLive(/** @type {HTMLElement} */ (target)));
+        const place = /** @type {HTMLElement} */ (target);
+        if (place.dataset.number === "1") makeLive(place);
+        else whenIdle(() => makeLive(place));
       }
     },
     { rootMargin: "300px" },
@@ -77,12 +53,12 @@ async function makeLive(place) {
   /** @type {any} the tests and the walk look for `explored`, what views/figure.js gives */
   const host = el("div");
   place.append(host);
-  /** @param {{ sentence: string }} state */
-  const changed = ({ sentence }) =>
+  /** @param {{ sentence: string, switches: import("../views/switches.js").Switches }} state */
+  const changed = ({ sentence, switches }) =>
     // not what it starts with
-    host.explored && yourSentence.follow(sentence, host.explored);
-  const open = place.dataset.number !== "1";
-  host.explored = exploreAttention(host, content, { open, changed });
+    host.explored && yourSentence.follow(sentence, { switches, from: host.explored });
+  const first = place.dataset.number === "1";
+  host.explored = exploreAttention(host, content, { first, open: !first, changed });
   yourSentence.join(host.explored);
   place.classList.add("ready"); // hides the picture
 }
@@ -107,7 +83,7 @@ function startReach() {
 function reach(within) {
   // in what is folded, once it is opened: to measure there, the browser would lay it out each time
   const boxes = all(
-    ".katex-display, .picture, .table, .toy > div:not(.learn-row), main pre",
+    ".katex-display, .picture, .table, .toy > div:not(.learn-row), .jp-OutputArea-output, main pre",
     within,
   ).filter((box) => !box.closest("details:not([open])"));
   const wide = boxes.map((box) => box.scrollWidth > box.clientWidth);

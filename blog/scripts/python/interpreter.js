@@ -3,7 +3,16 @@
 import { LIBRARY } from "./library.js";
 import { spelled } from "./spelling.js";
 
-const HEAP_BYTES = 64 * 2 ** 20;
+const HEAP_BYTES = 4 * 2 ** 20; // at first; it grows, and a large one is swept after every call
+const START = `
+import json, set_up
+_kept = {}
+_result = None
+
+def arguments(text):
+    kept = lambda given: [row[:] for row in _kept[given["name"]]]
+    return [kept(given) if isinstance(given, dict) else given for given in json.loads(text)]
+`;
 
 /** Numbers, and rows of them. @typedef {number | boolean | Value[]} Value */
 /** Scores of all tokens after some ids. @typedef {(ids: number[]) => number[]} Scores */
@@ -11,6 +20,14 @@ const HEAP_BYTES = 64 * 2 ** 20;
 /** What the page has a sentence for (views/editor_words.js).
  *  @param {string} name @param {string | number} detail */
 export const refusal = (name, detail = "") => new Error(`told: ${name} ${detail}`);
+
+/** Rows that Python has already: an argument of `call`. */
+export class Kept {
+  /** @param {string} name */
+  constructor(name) {
+    this.name = name;
+  }
+}
 
 export class Interpreter {
   /** @param {any} machine MicroPython has no types */
@@ -26,7 +43,7 @@ export class Interpreter {
     machine.FS.mkdirTree("/lib");
     for (const [file, text] of Object.entries(LIBRARY))
       machine.FS.writeFile(`/lib/${file}.py`, text);
-    machine.runPython("import json, set_up\n_result = None");
+    machine.runPython(START);
     return new Interpreter(machine);
   }
 
@@ -56,6 +73,19 @@ export class Interpreter {
     return this.run(`_result = callable(${module}.get("${name}"))`);
   }
 
+  /** Python keeps these rows, behind those that it has under this name.
+   *  @param {string} name @param {number[][]} rows */
+  keep(name, rows) {
+    this.run("_kept.setdefault(_name, []).extend(json.loads(_rows))", {
+      _name: name,
+      _rows: JSON.stringify(rows),
+    });
+  }
+
+  forget() {
+    this.run("_kept.clear()");
+  }
+
   /** What a function of a module gives; numbers that aren't finite become NaN.
    *  @param {string} module
    *  @param {string} name
@@ -65,7 +95,7 @@ export class Interpreter {
   call(module, name, given, scores) {
     const asking = scores ? "lambda ids: json.loads(_scores(json.dumps(ids))), " : "";
     const text = this.run(
-      `_given = json.loads(_json)\n_result = json.dumps(${module}["${name}"](${asking}*_given))`,
+      `_given = arguments(_json)\n_result = json.dumps(${module}["${name}"](${asking}*_given))`,
       {
         _json: JSON.stringify(given),
         _scores: (/** @type {string} */ ids) => JSON.stringify(scores?.(JSON.parse(ids))),
@@ -81,7 +111,7 @@ export class Interpreter {
 
   /** Whether the last call changed what it was given. */
   changedArguments() {
-    return this.run("_result = _given != json.loads(_json)");
+    return this.run("_result = _given != arguments(_json)");
   }
 }
 

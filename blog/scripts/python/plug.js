@@ -3,7 +3,9 @@
 import { greedyDecode } from "../model/decoding.js";
 import { BOS, EOS } from "../model/tokeniser.js";
 import { liveScores } from "./gates.js";
+import { Kept } from "./interpreter.js";
 
+/** @typedef {import("./interpreter.js").Interpreter} Interpreter */
 /** @typedef {import("./judge.js").World} World */
 /** @typedef {(given: any[]) => any} Call */
 /** A method of the model, and what takes its place. @typedef {[any, string, unknown]} Change */
@@ -24,7 +26,7 @@ export function plug({ interpreter, translator, progress }, name, src, all) {
     progress();
     return interpreter.call("_mine", name, given);
   };
-  const changes = CHANGES[name]?.(model, call, all) ?? [];
+  const changes = CHANGES[name]?.(model, call, all, interpreter) ?? [];
   const before = changes.map(([owner, method]) => owner[method]);
   for (const [owner, method, value] of changes) owner[method] = value;
   try {
@@ -41,13 +43,14 @@ export function plug({ interpreter, translator, progress }, name, src, all) {
   }
 }
 
-/** @type {Record<string, (model: any, call: Call, all: boolean) => Change[]>} */
+/** @type {Record<string, (
+ *    model: any, call: Call, all: boolean, interpreter: Interpreter) => Change[]>} */
 const CHANGES = {
-  attention(model, call, all) {
+  attention(model, call, all, interpreter) {
     const heads = all
       ? ["encoder", "decoder", "cross"].flatMap((kind) => model.heads(kind))
       : [model.encoder.layers[0].self_attn];
-    const attention = asAttention(call);
+    const attention = asAttention(call, interpreter);
     return heads.map((attn) => [
       attn,
       "own",
@@ -77,22 +80,40 @@ const CHANGES = {
 /** @param {number[]} row */
 const asFloats = (row) => Float32Array.from(row);
 
-/** The reader's attention in place of model/attention.js's, with the same arguments.
- *  @param {Call} call */
-const asAttention =
-  (call) =>
-  /** @type {typeof import("../model/attention.js").attention} */
-  (query, keys, values, keyStart, keyWidth, valueStart, valueWidth, hidden) => {
-    /** @param {Float32Array} x @param {number} start @param {number} width */
-    const slice = (x, start, width) => [...x.subarray(start, start + width)];
-    const mask = hidden
-      ? [keys.map((/** @type {unknown} */ _, /** @type {number} */ s) => !hidden.has(s))]
-      : null;
-    const [output] = call([
-      [slice(query, keyStart, keyWidth)],
-      keys.map((/** @type {Float32Array} */ key) => slice(key, keyStart, keyWidth)),
-      values.map((/** @type {Float32Array} */ value) => slice(value, valueStart, valueWidth)),
-      mask,
-    ]);
-    return { output: Float32Array.from(output), weights: new Float64Array(keys.length) };
+/** The reader's attention in place of model/attention.js's, for many queries at a time. Keys and
+ *  values stay in Python: a step sends those of the newest token alone.
+ *  @param {Call} call
+ *  @param {Interpreter} interpreter */
+function asAttention(call, interpreter) {
+  /** @type {Map<Float32Array[], { id: number, counts: Record<number, number> }>} how many rows
+   *    Python has, by their first column */
+  const sent = new Map();
+  interpreter.forget();
+  /** @param {Float32Array[]} x @param {number} start @param {number} width */
+  const kept = (x, start, width) => {
+    const { id, counts } = sent.get(x) ?? { id: sent.size, counts: {} };
+    sent.set(x, { id, counts });
+    const name = `${id} ${start}`;
+    const rows = x.slice(counts[start] ?? 0).map((row) => slice(row, start, width));
+    if (rows.length) interpreter.keep(name, rows);
+    counts[start] = x.length;
+    return new Kept(name);
   };
+  /** @param {Float32Array[]} queries @param {Float32Array[]} keys @param {Float32Array[]} values
+   *  @param {number} keyStart @param {number} keyWidth @param {number} valueStart
+   *  @param {number} valueWidth @param {Set<number>} [hidden] */
+  return (queries, keys, values, keyStart, keyWidth, valueStart, valueWidth, hidden) => {
+    const seen = keys.map((_, s) => !hidden?.has(s));
+    const outputs = call([
+      queries.map((query) => slice(query, keyStart, keyWidth)),
+      kept(keys, keyStart, keyWidth),
+      kept(values, valueStart, valueWidth),
+      hidden ? queries.map(() => seen) : null,
+    ]);
+    const weights = new Float64Array(keys.length); // which the reader's function doesn't tell
+    return outputs.map((/** @type {number[]} */ row) => ({ output: asFloats(row), weights }));
+  };
+}
+
+/** @param {Float32Array} row @param {number} start @param {number} width */
+const slice = (row, start, width) => [...row.subarray(start, start + width)];

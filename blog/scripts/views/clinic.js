@@ -2,6 +2,7 @@
 // point, and the mistake is named.
 
 import { linesOf, ownDocument } from "../page/frame.js";
+import { byId } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { endOf } from "../page/sentence.js";
 import script from "bundle:./clinic_frame.js";
@@ -16,6 +17,6 @@ export function startClinic() {
     say("The clinic"),
     script,
     patients,
-    JSON.parse(document.getElementById("clinic").textContent),
+    JSON.parse(byId("clinic").textContent),
   );
 }

@@ -173,7 +173,8 @@ const whichHeads = () =>
   );
 
 /** @param {{ sentence: string }} question
- *  @param {{ text: string, own: string }} result the model's with the reader's function, and its own */
+ *  @param {{ text: string, own: string }} result the model's with the reader's function, and its
+ *  own */
 const translations = ({ sentence }, { text, own }) => [
   say("With your function in it, the model writes for “{sentence}”, one token at a time:", {
     sentence,

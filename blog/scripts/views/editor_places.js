@@ -1,10 +1,11 @@
-// The functions that a reader writes on the page: under which heading, what each is given and gives,
-// and what there is at first. Names and arguments are those of `judge`, so that what was written can
-// be taken there.
+// The functions that a reader writes on the page: under which heading, what each is given and
+// gives, and what there is at first. Names and arguments are those of `judge`, so that what was
+// written can be taken there.
 
 import { say } from "../page/language.js";
 
-/** @typedef {{ heading: string, name: string, task: string, pluggable: boolean, stub: string }} Place
+/** @typedef {{ heading: string, name: string, task: string, pluggable: boolean, stub: string }}
+ *  Place
  *  `pluggable` functions can be put into the live model */
 
 /** @type {Place[]} */

@@ -36,7 +36,9 @@ function complaint({ result, error, line, late, stopped }, code) {
   return ofNumbers(result);
 }
 
-/** @param {string} error @param {number} line of the code, NaN if none is to blame @param {string} code */
+/** @param {string} error
+ *  @param {number} line of the code, NaN if none is to blame
+ *  @param {string} code */
 function ofError(error, line, code) {
   const [, refusal, detail] = error.match(/told: (\w+) ?(.*)$/) ?? [];
   if (refusal) return REFUSALS[refusal](detail);

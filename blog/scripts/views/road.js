@@ -62,7 +62,8 @@ class Road {
     /** Ids of headings that were read. @type {string[]} */
     this.read = recall("road", []);
     this.begin = el("a", { id: "road" });
-    document.querySelector(".explorer")?.before(this.begin);
+    const walk = document.getElementById("walk"); // comes second
+    (walk ?? document.querySelector(".explorer"))?.before(this.begin, " ");
     // from the trainer or the editor
     this.home = el("a", { id: "road-home", hidden: true, textContent: say("↩ back to the road") });
     this.home.addEventListener("click", () => {
@@ -84,8 +85,8 @@ class Road {
     const over = next === stops.length;
     begin.textContent =
       next === 0 || over
-        ? say("Take the road: {n} stops, {time} ▸", { n: stops.length, time: this.timeFrom(0) })
-        : say("Go on with the road: {title}, {time} left ▸", {
+        ? say("Start, {time} ▸", { time: this.timeFrom(0) })
+        : say("Go on: {title}, {time} left ▸", {
             title: labelOf(stops[next]),
             time: this.timeFrom(next),
           });

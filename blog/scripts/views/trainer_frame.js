@@ -1,415 +1,365 @@
 // The document of the trainer, in its frame.
 
 import source from "bundle:../learn/trainer_worker.js";
+import { el } from "../page/dom.js";
 import { shrink } from "../page/in_frame.js";
 import { say } from "../page/language.js";
 import { startWorker } from "../page/worker.js";
+import { Chart } from "./trainer_curve.js";
+import {
+  draw_examples,
+  draw_map,
+  fill,
+  make_screen,
+  PARTS,
+  TASKS,
+  text_of,
+  WHY,
+} from "./trainer_screen.js";
 
-/** `rows` are trainings that were made beforehand, `tasks` what tasks.js says of all. */
-function start(rows, tasks) {
-  const PARTS = [
-    ["warmup", say("warmup")],
-    ["positions", say("positions")],
-    ["causal", say("causal mask")],
-    ["shift", say("the shift")],
-    ["norms", say("norms")],
-    ["residuals", say("residuals")],
-  ];
-  const options = (values, first, name) =>
-    values
-      .map(
-        (value) =>
-          `<option value="${value}"${value === first ? " selected" : ""}>${name(value)}</option>`,
-      )
-      .join("");
-  document.body.innerHTML = `
-      <div class="learn-row">
-        <label>${say("Task")} <select id="learn-task"><option value="numbers">${say("German numbers")}</option><option value="copy">${say("copying")}</option><option value="reverse">${say("reversing")}</option></select></label>
-        <button type="button" id="learn-run">${say("▶ Train")}</button> <button type="button" id="learn-step">${say("Step")}</button>
-        <button type="button" id="learn-again">${say("Restart")}</button> <button type="button" id="learn-other">${say("Other seed")}</button>
-        <button type="button" id="learn-guess">${say("Guess what is missing")}</button>
-        <span id="learn-state" role="status"></span>
-      </div>
-      <div class="learn-row" role="group" aria-label="${say("What a fresh model has")}">
-        <span>${say("A fresh model with")}</span>
-        ${PARTS.map(([key, name]) => `<label><input type="checkbox" data-key="${key}" checked> ${name}</label>`).join(" ")}
-        <label>${say("heads")} <select data-key="h">${options([1, 2, 4], 2, String)}</select></label>
-        <label>${say("learning rate")} <select data-key="rate">${options([0.3, 1, 3, 10], 1, (rate) => `× ${rate}`)}</select></label>
-      </div>
-      <div class="learn-parts">
-        <div><svg id="learn-curve" viewBox="0 0 340 200" role="img" aria-label="${say("Loss and learning rate over the updates")}"></svg>
-          <p class="learn-note">${say("Above: the loss in nats per letter; thick is this model, thin your run before it, dotted the whole model with seed 0, trained beforehand, and dashed one that lacks the same part. Below: the learning rate, always on one scale.")}</p></div>
-        <div><p class="learn-note" id="learn-exact"></p><p class="learn-note" id="learn-before"></p><div id="learn-choices" class="learn-row" hidden></div>
-          <table id="learn-examples"></table></div>
-      </div>
-      <div class="learn-row"><label><span id="learn-ask">${say("Your number, 0 to 999")}</span> <input id="learn-own" size="12" value="345" autocomplete="off" autocapitalize="off"></label> <output id="learn-answer"></output></div>
-      <div class="learn-scroll" tabindex="0" role="group" aria-label="${say("Cross-attention")}"><table id="learn-map"></table></div>
-      <p class="learn-note">${say("cross-attention: a row for each letter that is written, a column for each that is read; ⏎ is the end")}</p>
-      <p class="learn-note">${say("An encoder-decoder of 6,000 weights learns in your browser, from nothing. Take a part away, which begins anew, and see what it was for.")}</p>`;
-  const $ = (id) => document.getElementById(`learn-${id}`),
-    inputs = [...document.querySelectorAll("[data-key]")];
-  let worker,
-    seed = 0,
-    ran = "",
-    curve = [],
-    total = 1,
-    number = 0,
-    running = false,
-    wanted = false,
-    letters = [],
-    every = 1,
-    riddle = null,
-    before = null;
+/** @import { Settings } from "../learn/tasks.js" */
+/** @import { Message, Report } from "../learn/trainer_worker.js" */
+/** @import { Update } from "./trainer_curve.js" */
+/** Settings that differ from the whole model's. @typedef {Record<string, unknown>} Change */
+/** A training that was made beforehand: a row of learned.jsonl.
+ *  @typedef {{ task: string, seed: number, change: Change, losses: number[], scores: number[],
+ *    examples: string[][] }} Row */
+/** @typedef {{ WHOLE: Record<string, number | boolean>, PEAK: number }} Usual */
 
-  const value = (input) => (input.type === "checkbox" ? input.checked : Number(input.value));
-  const settings = () => ({
-    task: $("task").value,
-    seed,
-    ...Object.fromEntries(inputs.map((input) => [input.dataset.key, value(input)])),
-  });
-  const change = () =>
-    Object.fromEntries(
-      Object.entries(settings()).filter(
-        ([key, chosen]) => key in tasks.WHOLE && chosen !== tasks.WHOLE[key],
-      ),
-    );
-  const same = (one, other) =>
-    JSON.stringify(Object.entries(one).sort()) === JSON.stringify(Object.entries(other).sort());
-  const made = (lacks) =>
-    rows.filter((row) => row.task === $("task").value && same(row.change, lacks)); // of all seeds
-  const send = (message) => worker?.postMessage(message);
-  function begin(go = false) {
-    worker ??= startWorker(source, show);
-    if (curve.length > 9) before = { task: ran, curve };
-    ran = $("task").value;
-    [curve, wanted, running, every, riddle] = [[], go, false, 1, null];
-    $("choices").hidden = true;
-    send({ begin: settings(), number: (number += 1), own: $("own").value.trim().toLowerCase() });
-    if (go) send({ run: true });
-    compare();
+const LONGEST_WAIT_MS = 100; // for a drawing
+const MOST_POINTS = 400; // of a curve
+const FEW_POINTS = 9; // a run with more is kept beside the next one
+
+/** @param {Change} one @param {Change} other */
+const same = (one, other) =>
+  JSON.stringify(Object.entries(one).sort()) === JSON.stringify(Object.entries(other).sort());
+
+/** @param {number} share */
+const percent = (share) => `${(100 * share).toFixed(0)}%`;
+
+/** @param {Row} row */
+const last_score = ({ scores }) => scores[scores.length - 1];
+
+/** @param {number} number the run's */
+const fresh_run = (number, task = "") => ({
+  number,
+  task,
+  /** @type {Update[]} every so many of the updates */
+  curve: [],
+  every: 1,
+  total: 1,
+  running: false,
+  tokens: 0,
+  /** @type {Row | null} whose missing part is guessed, in place of a run */
+  riddle: null,
+});
+
+class Trainer {
+  run = fresh_run(0);
+  /** @type {{ task: string, curve: Update[] } | null} */
+  run_before = null;
+  seed = 0;
+  wanted = false; // the reader wants it to train, in sight or not
+  /** @type {Worker | null} */
+  worker = null;
+  screen = make_screen();
+
+  /** @param {Row[]} rows @param {Usual} usual */
+  constructor(rows, usual) {
+    this.rows = rows;
+    this.usual = usual;
+    this.chart = new Chart(this.screen.curve, usual.PEAK);
+    this.listen();
   }
 
-  const percent = (share) => `${(100 * share).toFixed(0)}%`;
+  // --- what is chosen ---
+
+  /** @returns {Settings} */
+  settings() {
+    /** @param {HTMLInputElement | HTMLSelectElement} input */
+    const value = (input) =>
+      input instanceof HTMLInputElement ? input.checked : Number(input.value);
+    const parts = this.screen.inputs.map((input) => [input.dataset.key, value(input)]);
+    return { task: this.screen.task.value, seed: this.seed, ...Object.fromEntries(parts) };
+  }
+
+  /** What the fresh model has otherwise than the whole one. @returns {Change} */
+  change() {
+    const { WHOLE } = this.usual;
+    const chosen = Object.entries(this.settings());
+    return Object.fromEntries(
+      chosen.filter(([key, value]) => key in WHOLE && value !== WHOLE[key]),
+    );
+  }
+
+  /** Trainings of all seeds that were made beforehand. @param {Change} change */
+  rows_with = (change) =>
+    this.rows.filter((row) => row.task === this.screen.task.value && same(row.change, change));
+
+  own_text = () => this.screen.own.value.trim().toLowerCase();
+
+  // --- a run ---
+
+  /** @param {Message} message */
+  send = (message) => this.worker?.postMessage(message);
+
+  begin(wanted = false) {
+    const { screen, run } = this;
+    this.worker ??= startWorker(source, (/** @type {Report} */ report) => this.hear(report));
+    if (run.curve.length > FEW_POINTS) this.run_before = run;
+    this.run = {
+      ...fresh_run(run.number + 1, screen.task.value),
+      total: run.total,
+      tokens: run.tokens,
+    };
+    this.wanted = wanted;
+    screen.choices.hidden = true;
+    this.send({ begin: this.settings(), number: this.run.number, own: this.own_text() });
+    if (wanted) this.send({ run: true });
+    this.compare();
+  }
+
   /** What was trained beforehand with these settings: how much of what was held out each seed got
    *  right. */
-  function compare() {
-    const found = made(change());
-    const shares = found
+  compare() {
+    const shares = this.rows_with(this.change())
       .map((row) =>
-        say("{share} (seed {seed})", { share: percent(row.scores.at(-1)), seed: row.seed }),
+        say("{share} (seed {seed})", { share: percent(last_score(row)), seed: row.seed }),
       )
       .join(say(", "));
-    $("before").textContent = found.length
+    this.screen.before.textContent = shares
       ? say("Trained beforehand, right in the end: {shares}", { shares })
       : say("Nothing was trained beforehand with these settings.");
   }
 
-  const WHY = {
-    // warmup, height of the rate, norms, residuals, positions: in the end; the others: with a
-    // loss of nothing, and nothing right
-    warmup: say(
-      "Here the rate has its usual peak from the first update. That costs much with some seeds and little with others; try the rate × 10 to see what its height does.",
-    ),
-    rate: say(
-      "The rate is too high for this model, with warmup and without: how high it is counts for more than how early.",
-    ),
-    positions: say(
-      "Without positions the encoder knows which letters it reads, but not in which order.",
-    ),
-    causal: say(
-      "In training it saw the letter that it was to predict, because nothing hid it, and learned to repeat that. Now it isn't there.",
-    ),
-    shift: say(
-      "In training it read the very letter that it was to predict, and learned to repeat that. Now it repeats what it wrote.",
-    ),
-  };
-  const text = (names) =>
-      names
-        .filter((name) => name !== "</s>")
-        .join("")
-        .replaceAll("<s>", "·"),
-    shown = (name) => name?.replace("</s>", "⏎") ?? "";
-
-  // --- the chart: loss above, rate below, each with its axis ---
-
-  const SVG = "http://www.w3.org/2000/svg",
-    [LEFT, WIDTH, LOW, TALL, FLOOR, STRIP] = [40, 294, 126, 118, 182, 36],
-    HIGHEST = 3 * tasks.PEAK;
-  const shape = (kind, attributes, content = "") => {
-    const node = $("curve").appendChild(document.createElementNS(SVG, kind));
-    for (const [key, one] of Object.entries(attributes)) node.setAttribute(key, one);
-    node.textContent = content;
-    return node;
-  };
-  shape("path", {
-    d: `M${LEFT} 6V${LOW}H${LEFT + WIDTH}M${LEFT} ${FLOOR - STRIP}V${FLOOR}H${LEFT + WIDTH}`,
-    fill: "none",
-    stroke: "var(--rule)",
-  });
-  const label = (x, y, words, anchor = "end") =>
-    shape("text", { x, y, "text-anchor": anchor, "font-size": 10, fill: "var(--muted)" }, words);
-  const lossAt = (loss) => LOW - TALL * Math.min(1, loss / 4),
-    rateAt = (rate) => FLOOR - STRIP * Math.min(1, rate / HIGHEST),
-    stepAt = (step) => LEFT + (WIDTH * step) / total;
-  for (const loss of [0, 1, 2, 3, 4]) label(LEFT - 4, lossAt(loss) + 3, loss);
-  for (const rate of [0, tasks.PEAK]) label(LEFT - 4, rateAt(rate) + 3, rate.toFixed(rate ? 4 : 0));
-  const ends = [0.5, 1].map((part) => [
-    part,
-    label(LEFT + WIDTH * part, 195, "", part === 1 ? "end" : "middle"),
-  ]);
-  const guessing = label(LEFT + WIDTH, 0, ""),
-    above = label(LEFT + WIDTH / 2, FLOOR - STRIP + 12, "", "middle");
-  const line = (width, dashes, colour) =>
-    shape("polyline", {
-      fill: "none",
-      stroke: `var(--${colour})`,
-      "stroke-width": width,
-      "stroke-dasharray": dashes,
-    });
-  const [rateLine, wholeLine, lackLine, beforeLine, lossLine] = [
-    line(1.2, "none", "muted"),
-    line(1.4, "1.5 2.5", "ink"),
-    line(1.4, "5 3", "warning"),
-    line(1, "none", "link"),
-    line(2.2, "none", "link"),
-  ];
-  const points = (node, list) =>
-    node.setAttribute(
-      "points",
-      list.map((pair) => pair.map((one) => one.toFixed(1)).join(",")).join(" "),
-    );
-  const stretches = (row) =>
-    row?.losses.map((loss, i) => [stepAt((total * (i + 0.5)) / row.losses.length), lossAt(loss)]) ??
-    [];
-  function draw({ step }) {
-    points(
-      lossLine,
-      curve.map(([at, loss]) => [stepAt(at), lossAt(loss)]),
-    );
-    points(
-      rateLine,
-      curve.map(([at, , rate]) => [stepAt(at), rateAt(rate)]),
-    );
-    if (step > 0 && curve.length > 9) return; // the rest stays as it is
-    const lacks = riddle?.change ?? change();
-    points(wholeLine, stretches(made({})[0]));
-    points(
-      beforeLine,
-      before?.task === ran && !riddle
-        ? before.curve.map(([at, loss]) => [stepAt(at), lossAt(loss)])
-        : [],
-    );
-    points(lackLine, same(lacks, {}) ? [] : stretches(made(lacks)[riddle?.seed ?? 0]));
-    for (const [part, node] of ends)
-      node.textContent =
-        part < 1
-          ? (total * part).toLocaleString("en")
-          : say("{n} updates", { n: total.toLocaleString("en") });
-    guessing.setAttribute("y", lossAt(Math.log(letters.length || 20)) - 4);
-    guessing.textContent = letters.length
-      ? say("{loss}: guessing among {count} tokens", {
-          loss: Math.log(letters.length).toFixed(2),
-          count: letters.length,
-        })
-      : "";
-    const peak = settings().rate * tasks.PEAK;
-    above.textContent =
-      peak > HIGHEST && !riddle ? say("up to {rate}", { rate: peak.toFixed(3) }) : "";
-  }
-
-  /** Show rows of cells. */
-  function fill(table, lines) {
-    table.replaceChildren();
-    for (const cells of lines) {
-      const row = table.insertRow();
-      for (const { scope, words = "", kind = "", weight } of cells) {
-        const cell = row.appendChild(document.createElement(scope ? "th" : "td"));
-        Object.assign(cell, { textContent: words, className: kind }, scope && { scope });
-        if (weight !== undefined) cell.style.setProperty("--w", weight.toFixed(2));
-      }
+  /** What the worker reports. @param {Report} report */
+  hear(report) {
+    const { run } = this;
+    if (report.number !== run.number || run.riddle) return; // of the run before
+    run.curve.push(...report.losses.filter(([step]) => step % run.every === 0 || step === 1));
+    if (run.curve.length > MOST_POINTS) {
+      run.every *= 2;
+      run.curve = run.curve.filter(([step]) => step % run.every === 0);
     }
+    run.total = report.total;
+    run.running = report.running;
+    run.tokens = report.letters.length;
+    const last = report.losses.at(-1) ?? run.curve.at(-1);
+    this.wanted &&= report.step < run.total;
+    this.show_state(report, last);
+    if (report.score)
+      this.show_score(report.score, last?.[1] ?? Infinity, report.step >= run.total);
+    this.draw(report.step);
+    this.show_own(report);
+    this.go_on_when_drawn(report.turn);
   }
-  function map({ own }) {
-    // the mean of the heads
-    if (!own) return fill($("map"), []);
-    const columns = [...own.source, "</s>"],
-      head = columns.map((letter) => ({ scope: "col", words: shown(letter) }));
-    const body = own.weights.map((heads, t) => [
-      { scope: "row", words: shown(own.found[t]) },
-      ...columns.map((_, s) => ({
-        weight: heads.reduce((sum, weights) => sum + weights[s], 0) / heads.length,
-      })),
-    ]);
-    while (body.length < own.target.length + 1) body.push([{}]); // as high as it will be
-    fill($("map"), [[{}, ...head], ...body]);
+
+  /** The worker's next turn waits until this one is on the screen; WebKit draws a frame as seldom
+   *  as three times a second, so it doesn't wait long where somebody looks.
+   *  @param {number} turn */
+  go_on_when_drawn(turn) {
+    const drawn = () => this.send({ drawn: turn }); // a second time it is of a turn that is over
+    requestAnimationFrame(() => requestAnimationFrame(drawn));
+    setTimeout(() => {
+      if (!document.hidden) drawn();
+    }, LONGEST_WAIT_MS);
   }
-  function show(data) {
-    if (data.number !== number || riddle) return; // of the run before, which was under way
-    curve.push(...data.losses.filter(([step]) => step % every === 0 || step === 1));
-    if (curve.length > 400) {
-      every *= 2;
-      curve = curve.filter(([step]) => step % every === 0);
-    }
-    ({ total, running, letters } = data);
-    const finished = data.step >= total,
-      last = data.losses.at(-1) ?? curve.at(-1);
-    wanted &&= !finished;
-    $("run").textContent = running ? say("❚❚ Pause") : say("▶ Train");
+
+  /** @param {Report} report @param {Update | undefined} last */
+  show_state({ step, total, running }, last) {
+    const { screen } = this;
+    const finished = step >= total;
+    screen.run.textContent = running ? say("❚❚ Pause") : say("▶ Train");
     // a button that is disabled loses it
-    if (finished && document.activeElement === $("run")) $("again").focus();
-    $("run").disabled = $("step").disabled = finished;
-    $("state").ariaLive = running ? "off" : "polite";
-    $("state").textContent = say(
+    if (finished && document.activeElement === screen.run) screen.again.focus();
+    screen.run.disabled = screen.step.disabled = finished;
+    screen.state.ariaLive = running ? "off" : "polite";
+    const values = {
+      seed: this.seed,
+      step: step.toLocaleString("en"),
+      total: total.toLocaleString("en"),
+      loss: last?.[1].toFixed(3),
+    };
+    screen.state.textContent = say(
       last
         ? "update {step} of {total}, loss {loss}, seed {seed}"
         : "update {step} of {total}, seed {seed}",
-      {
-        seed,
-        step: data.step.toLocaleString("en"),
-        total: total.toLocaleString("en"),
-        loss: last?.[1].toFixed(3),
-      },
+      values,
     );
-    if ("exact" in data) {
-      const wrong = data.exact < 1,
-        lacks = Object.keys(change()),
-        blind = data.exact < 0.1 && last?.[1] < 0.1,
-        high = settings().rate > 1 && data.exact < 0.9;
-      const why = lacks.findLast(
-        (key) =>
-          WHY[key] &&
-          (blind
-            ? key === "causal" || key === "shift"
-            : finished && (key === "warmup" || key === "positions" || (key === "rate" && high))),
-      );
-      $("exact").textContent = [
-        say(
-          wrong
-            ? "Of those it has never learned from: {score}. Below, the wrong ones first."
-            : "Of those it has never learned from: {score}",
-          { score: say("{share}% right", { share: (100 * data.exact).toFixed(0) }) },
-        ),
-        ...(why ? [WHY[why]] : []),
-      ].join("\n");
-      examples(
-        data.examples.map(({ source, target, found }) => [
-          source,
-          target,
-          found.at(-1) === "</s>" ? text(found) : `${text(found)}…`,
-        ]),
-      );
-    }
-    draw(data);
-    $("answer").textContent = data.own
-      ? `${data.own.source} → ${text(data.own.found) || "–"}`
-      : $("task").value === "numbers"
-        ? say("Write a number from 0 to 999.")
-        : say("Write 1 to 12 letters, each from a to j.");
-    map(data);
-    requestAnimationFrame(() => requestAnimationFrame(() => send({ drawn: data.turn })));
   }
-  const examples = (list) =>
-    fill(
-      $("examples"),
-      list.map(([source, target, found]) => [
-        { words: source },
-        {
-          kind: found === target ? "right" : "wrong",
-          words: `${found || "–"} ${found === target ? "✓" : "✗"}`,
-        },
+
+  /** @param {NonNullable<Report["score"]>} score @param {number} loss @param {boolean} finished */
+  show_score({ exact, examples }, loss, finished) {
+    const score = say("{share}% right", { share: (100 * exact).toFixed(0) });
+    const wrong = exact < 1;
+    const lines = [
+      say(
+        wrong
+          ? "Of those it has never learned from: {score}. Below, the wrong ones first."
+          : "Of those it has never learned from: {score}",
+        { score },
+      ),
+    ];
+    const why = this.why(exact, loss, finished);
+    if (why) lines.push(WHY[why]);
+    this.screen.exact.textContent = lines.join("\n");
+    draw_examples(
+      this.screen.examples,
+      examples.map(({ source, target, written }) => [
+        source,
+        target,
+        written.at(-1) === "</s>" ? text_of(written) : `${text_of(written)}…`,
       ]),
     );
+  }
+
+  /** The missing part that explains what is seen.
+   *  @param {number} exact @param {number} loss @param {boolean} finished */
+  why(exact, loss, finished) {
+    const blind = exact < 0.1 && loss < 0.1;
+    const high = this.settings().rate > 1 && exact < 0.9;
+    const seen = blind
+      ? ["causal", "shift"]
+      : finished
+        ? ["warmup", "positions", ...(high ? ["rate"] : [])]
+        : [];
+    return Object.keys(this.change()).findLast((key) => seen.includes(key));
+  }
+
+  /** @param {Report} report */
+  show_own({ own }) {
+    this.screen.answer.textContent = own
+      ? `${own.source} → ${text_of(own.written) || "–"}`
+      : TASKS[this.screen.task.value].allowed;
+    draw_map(this.screen.map, own);
+  }
+
+  /** @param {number} step */
+  draw(step) {
+    const { run, chart, run_before } = this;
+    chart.total = run.total;
+    chart.draw_run(run.curve);
+    if (step > 0 && run.curve.length > FEW_POINTS) return; // the rest stays as it is
+    const lacks = run.riddle?.change ?? this.change();
+    const lacking = same(lacks, {}) ? null : this.rows_with(lacks)[run.riddle?.seed ?? 0];
+    chart.draw_background({
+      whole: this.rows_with({})[0]?.losses ?? [],
+      lacking: lacking?.losses ?? [],
+      before: run_before?.task === run.task && !run.riddle ? run_before.curve : [],
+      tokens: run.tokens,
+      highest: run.riddle ? 0 : this.settings().rate * chart.peak,
+    });
+  }
 
   // --- a riddle: which part does a model lack that was trained beforehand? ---
 
-  function guess() {
-    const all = rows.filter(
+  guess() {
+    const { screen } = this;
+    const riddles = this.rows.filter(
       (row) =>
-        row.task === $("task").value &&
+        row.task === screen.task.value &&
         Object.keys(row.change).length === 1 &&
-        row.scores.at(-1) < 0.9,
+        last_score(row) < 0.9,
     );
-    if (!all.length) return;
-    for (const input of inputs)
-      input[input.type === "checkbox" ? "checked" : "value"] = tasks.WHOLE[input.dataset.key];
-    begin();
-    fill($("map"), []);
-    $("state").textContent = $("answer").textContent = "";
-    $("run").textContent = say("▶ Train"); // the training under way has ended
-    $("run").disabled = $("step").disabled = false;
-    riddle = all[Math.floor(Math.random() * all.length)];
-    draw({ step: 0 });
-    $("exact").textContent = say(
+    if (!riddles.length) return;
+    for (const input of screen.inputs) {
+      const usual = this.usual.WHOLE[input.dataset.key ?? ""];
+      if (input instanceof HTMLInputElement) input.checked = Boolean(usual);
+      else input.value = String(usual);
+    }
+    this.begin();
+    const riddle = riddles[Math.floor(Math.random() * riddles.length)];
+    this.run.riddle = riddle;
+    this.draw(0);
+    fill(screen.map, []);
+    for (const element of [screen.state, screen.answer, screen.before]) element.textContent = "";
+    screen.run.textContent = say("▶ Train"); // the training under way has ended
+    screen.run.disabled = screen.step.disabled = false;
+    screen.exact.textContent = say(
       "The dashed curve is that of a model that lacks one thing. In the end {share} of those it has never learned from were right; five of them below. What is missing?",
-      { share: percent(riddle.scores.at(-1)) },
+      { share: percent(last_score(riddle)) },
     );
-    $("before").textContent = "";
-    examples(
-      riddle.examples.map(([source, target, found]) => [
+    draw_examples(
+      screen.examples,
+      riddle.examples.map(([source, target, written]) => [
         source,
         target,
-        text([found.replace("</s>", "")]),
+        text_of([written.replace("</s>", "")]),
       ]),
     );
-    const keys = [...new Set(all.map((row) => Object.keys(row.change)[0]))],
-      names = {
-        ...Object.fromEntries(PARTS),
-        rate: say("a rate of the usual height"),
-        h: say("the second head"),
-      };
-    $("choices").hidden = false;
-    $("choices").replaceChildren(
-      ...keys.map((key) => {
-        const button = Object.assign(document.createElement("button"), {
-          type: "button",
-          textContent: names[key],
-        });
-        button.addEventListener("click", () => {
-          const right = key in riddle.change;
-          button.textContent = `${names[key]} ${right ? "✓" : "✗"}`;
-          if (right)
-            $("exact").textContent = [
-              say("Yes. Take it away yourself, and train."),
-              WHY[key] ?? "",
-            ].join("\n");
-        });
-        return button;
-      }),
-    );
+    this.offer([...new Set(riddles.map((row) => Object.keys(row.change)[0]))], riddle);
+  }
+
+  /** @param {string[]} keys of what may be missing @param {Row} riddle */
+  offer(keys, riddle) {
+    /** @type {Record<string, string>} */
+    const names = {
+      ...Object.fromEntries(PARTS),
+      rate: say("a rate of the usual height"),
+      h: say("the second head"),
+    };
+    const buttons = keys.map((key) => {
+      const button = el("button", { type: "button", textContent: names[key] });
+      button.addEventListener("click", () => {
+        const right = key in riddle.change;
+        button.textContent = `${names[key]} ${right ? "✓" : "✗"}`;
+        if (right)
+          this.screen.exact.textContent = [
+            say("Yes. Take it away yourself, and train."),
+            WHY[key] ?? "",
+          ].join("\n");
+      });
+      return button;
+    });
+    this.screen.choices.hidden = false;
+    this.screen.choices.replaceChildren(...buttons);
   }
 
   // --- what the reader does ---
 
-  $("run").addEventListener("click", () =>
-    riddle ? begin(true) : send({ run: (wanted = !running) }),
-  );
-  $("step").addEventListener("click", () =>
-    riddle ? begin() : send({ run: (wanted = false), step: true }),
-  );
-  $("again").addEventListener("click", () => begin());
-  $("other").addEventListener("click", () => {
-    seed += 1;
-    begin(wanted);
-  });
-  $("guess").addEventListener("click", guess);
-  // who was training goes on with the new model
-  for (const input of inputs) input.addEventListener("change", () => begin(wanted));
-  $("task").addEventListener("change", () => {
-    const numbers = $("task").value === "numbers";
+  run_or_pause() {
+    if (this.run.riddle) return this.begin(true);
+    this.wanted = !this.run.running;
+    this.send({ run: this.wanted });
+  }
+
+  step() {
+    if (this.run.riddle) return this.begin();
+    this.wanted = false;
+    this.send({ run: false, step: true });
+  }
+
+  choose_task() {
+    const { question, example } = TASKS[this.screen.task.value];
     shrink();
-    $("ask").textContent = numbers
-      ? say("Your number, 0 to 999")
-      : say("Your letters, a to j (it learns from words of 3 to 8)");
-    $("own").value = numbers ? "345" : "abcdefg";
-    begin();
-  });
-  $("own").addEventListener("input", () => send({ own: $("own").value.trim().toLowerCase() }));
-  new IntersectionObserver((entries) => {
-    // nothing is computed out of sight
-    const inSight = entries.at(-1).isIntersecting;
-    if (inSight && !worker) begin();
-    else if (wanted) send({ run: inSight });
-  }).observe(document.body);
+    this.screen.question.textContent = question;
+    this.screen.own.value = example;
+    this.begin();
+  }
+
+  listen() {
+    const { screen } = this;
+    screen.run.addEventListener("click", () => this.run_or_pause());
+    screen.step.addEventListener("click", () => this.step());
+    screen.again.addEventListener("click", () => this.begin());
+    screen.other.addEventListener("click", () => {
+      this.seed += 1;
+      this.begin(this.wanted);
+    });
+    screen.guess.addEventListener("click", () => this.guess());
+    // who was training goes on with the new model
+    for (const input of screen.inputs)
+      input.addEventListener("change", () => this.begin(this.wanted));
+    screen.task.addEventListener("change", () => this.choose_task());
+    screen.own.addEventListener("input", () => this.send({ own: this.own_text() }));
+    new IntersectionObserver((entries) => {
+      // nothing is computed out of sight
+      const in_sight = Boolean(entries.at(-1)?.isIntersecting);
+      if (in_sight && !this.worker) this.begin();
+      else if (this.wanted) this.send({ run: in_sight });
+    }).observe(document.body);
+  }
 }
 
-start(...globalThis.GIVEN);
+const [rows, usual] = globalThis.GIVEN;
+new Trainer(rows, usual);

@@ -47,82 +47,99 @@ export function doubtful(steps, starts) {
   return found;
 }
 
-/** What is to be said of a German sentence before anyone believes its translation. */
+const NEGATION = /^(nicht|kein(e[mnrs]?)?|nie|niemals|niemand|nirgends)$/i;
+const quoted = (words) => words.map((word) => `“${word}”`).join(say(", "));
+const capital = (word) => word[0].toUpperCase() + word.slice(1);
+
+/** What is to be said of a sentence before anyone believes its translation.
+ *  @returns {string[]} */
 export function doubts(sentence, tokenizer, language) {
-  const found = [],
-    quoted = (words) => words.map((word) => `“${word}”`).join(say(", ")),
-    pieces = (word) => tokenizer.encode(word).length;
-  const bare = sentence
+  const pieces = (word) => tokenizer.encode(word).length;
+  const words = sentence
     .split(/\s+/)
     .map((word) => word.replace(/^\p{P}+|\p{P}+$/gu, ""))
     .filter(Boolean);
   const unknown = [...new Set(sentence.normalize("NFC"))].filter(
     (character) => character.trim() && tokenizer.encode(character).includes(UNK),
   );
+  const { messages, small } =
+    language === "de" ? doubtsOfGerman(words, pieces) : { messages: [], small: [] };
+  const rare = words.filter(
+    (word) => pieces(word) > 4 && !small.includes(word) && !/\d/.test(word),
+  );
   if (unknown.length)
-    found.push(say("It has never seen {characters}.", { characters: quoted(unknown) }));
-  const german = language === "de",
-    capital = (word) => word[0].toUpperCase() + word.slice(1);
+    messages.unshift(say("It has never seen {characters}.", { characters: quoted(unknown) }));
+  if (rare.length)
+    messages.push(
+      say("It does not know {words} as a word, and reads small pieces.", { words: quoted(rare) }),
+    );
+  if (words.some((word) => /\d/.test(word)))
+    messages.push(say("It has read very few numbers in figures."));
+  return messages;
+}
+
+function doubtsOfGerman(words, pieces) {
+  const messages = [];
   const english =
-    german && bare.filter((word) => ENGLISH.test(word)).length * 6 >= Math.max(1, bare.length);
-  if (english) found.push(say("This looks like English, but the model reads German."));
-  const small =
-    german && !english
-      ? bare.filter((word) => /^\p{Ll}/u.test(word) && pieces(capital(word)) < pieces(word))
-      : [];
+    words.filter((word) => ENGLISH.test(word)).length * 6 >= Math.max(1, words.length);
+  if (english) messages.push(say("This looks like English, but the model reads German."));
+  const small = english
+    ? []
+    : words.filter((word) => /^\p{Ll}/u.test(word) && pieces(capital(word)) < pieces(word));
   if (small.length)
-    found.push(
+    messages.push(
       say(
         "German nouns begin with a capital letter, and the model knows them only so: write {words}.",
         { words: quoted(small.map(capital)) },
       ),
     );
-  const rare = bare.filter((word) => pieces(word) > 4 && !small.includes(word) && !/\d/.test(word));
-  if (rare.length)
-    found.push(
-      say("It does not know {words} as a word, and reads small pieces.", { words: quoted(rare) }),
-    );
-  const no = german
-    ? bare.filter((word) => /^(nicht|kein(e[mnrs]?)?|nie|niemals|niemand|nirgends)$/i.test(word))
-    : [];
-  if (no.length)
-    found.push(
+  const negated = words.filter((word) => NEGATION.test(word));
+  if (negated.length)
+    messages.push(
       say(
         "In captions hardly anything is denied, so it often leaves {words} out and is sure all the same.",
-        { words: quoted(no) },
+        { words: quoted(negated) },
       ),
     );
-  if (bare.some((word) => /\d/.test(word)))
-    found.push(say("It has read very few numbers in figures."));
-  return found;
+  return { messages, small };
 }
 
-/** The words of a text, with those marked that another text does not have in this order, and a
- *  dash where it has more. */
-export function marked(text, other) {
-  const [ours, theirs] = [text, other].map((one) => one.split(" ")),
-    common = ours.map(() => []);
-  const length = (i, j) => (i < 0 || j < 0 ? 0 : common[i][j]);
+/** The longest list that two lists have in common, in order: places of the first, and where each
+ *  is in the second.
+ *  @param {string[]} ours @param {string[]} theirs @returns {Map<number, number>} */
+export function inCommon(ours, theirs) {
+  const lengths = ours.map(() => []);
+  const length = (i, j) => (i < 0 || j < 0 ? 0 : lengths[i][j]);
   ours.forEach((word, i) =>
     theirs.forEach((their, j) => {
-      common[i][j] =
+      lengths[i][j] =
         word === their ? length(i - 1, j - 1) + 1 : Math.max(length(i - 1, j), length(i, j - 1));
     }),
   );
-  const kept = new Map();
-  for (let [i, j] = [ours.length - 1, theirs.length - 1]; i >= 0 && j >= 0;) {
+  const places = new Map();
+  let [i, j] = [ours.length - 1, theirs.length - 1];
+  while (i >= 0 && j >= 0) {
     if (ours[i] === theirs[j]) {
-      kept.set(i, j);
+      places.set(i, j);
       i--;
       j--;
     } else if (length(i - 1, j) >= length(i, j - 1)) i--;
     else j--;
   }
+  return places;
+}
+
+/** The words of a text, with those marked that another text does not have in this order, and a
+ *  dash where it has more. */
+export function marked(text, other) {
+  const words = text.split(" ");
+  const places = inCommon(words, other.split(" "));
   const node = (tag, textContent) => Object.assign(document.createElement(tag), { textContent });
-  const more = (i) => (i === 0 || kept.has(i - 1)) && kept.get(i) > (kept.get(i - 1) ?? -1) + 1;
-  return ours.flatMap((word, i) => [
+  const more = (i) =>
+    (i === 0 || places.has(i - 1)) && places.get(i) > (places.get(i - 1) ?? -1) + 1;
+  return words.flatMap((word, i) => [
     ...(i ? [" "] : []),
     ...(more(i) ? [node("mark", "–"), " "] : []),
-    node(kept.has(i) ? "span" : "mark", word),
+    node(places.has(i) ? "span" : "mark", word),
   ]);
 }

@@ -1,0 +1,121 @@
+// How the small model learns: what it reads of a pair, the loss and its gradient, Adam, and what it
+// gets right.
+
+import { backward, smoothed_loss } from "./autograd.js";
+import { PAPER } from "./mistakes.js";
+import { forward } from "./small_model.js";
+
+/** @import { Numbers, Tensor } from "./autograd.js" */
+/** @import { Ways } from "./mistakes.js" */
+/** @import { Model, Pair, Row } from "./small_model.js" */
+
+/** What is read and what is predicted.
+ *  @param {Pair[]} pairs @param {Ways} ways @returns {Row[]} */
+export const batch = (pairs, ways = PAPER) =>
+  pairs.map((pair, i) => {
+    const src = ways.reads === "target" ? pair.tgt.slice(1) : pair.src;
+    const whole = pairs[(i + ways.neighbour) % pairs.length].tgt;
+    const tgt = ways.ends ? whole : whole.slice(0, -1);
+    const read = tgt.slice(0, Math.min(-1, -ways.shift));
+    return { src, read, predict: ways.shift ? tgt.slice(ways.shift) : read };
+  });
+
+/** @param {Model} model @param {Tensor} logits @param {Row[]} rows @param {number} smoothing */
+const loss_of = (model, logits, rows, smoothing) =>
+  smoothed_loss(
+    logits,
+    rows.flatMap((row) => row.predict),
+    smoothing,
+    model.specials.PAD,
+  );
+
+/** Set the gradient of the mean loss per target token; returns that loss.
+ *  @param {Model} model @param {Pair[]} pairs */
+export function gradient(model, pairs, { smoothing = 0, shift = true } = {}) {
+  if (model.ways.clears) for (const p of Object.values(model.parameters)) p.grad.fill(0);
+  const rows = batch(pairs, shift ? model.ways : { ...PAPER, shift: 0 });
+  const { logits, tape } = forward(model, rows);
+  const loss = loss_of(model, logits, rows, smoothing);
+  backward(tape);
+  return loss;
+}
+
+/** The mean loss per target token, without gradients.
+ *  @param {Model} model @param {Pair[]} pairs */
+export function mean_loss(model, pairs, smoothing = 0) {
+  const rows = batch(pairs);
+  return loss_of(model, forward(model, rows).logits, rows, smoothing);
+}
+
+/** Equation (3).
+ *  @param {number} step @param {number} d_model @param {number} factor @param {number} warmup */
+export const rate = (step, d_model, factor, warmup) =>
+  factor * d_model ** -0.5 * Math.min(step ** -0.5, step * warmup ** -1.5);
+
+/** One step of Adam on some pairs; returns the loss before it.
+ *  @param {Model} model @param {Pair[]} pairs
+ *  @param {{ lr: number, smoothing?: number, shift?: boolean }} options */
+export function update(model, pairs, { lr, smoothing = 0, shift = true }) {
+  const loss = gradient(model, pairs, { smoothing, shift });
+  const [beta1, beta2, eps] = [0.9, 0.98, 1e-9];
+  const t = ++model.step;
+  model.moments ??= zeros_like(model);
+  for (const [name, p] of Object.entries(model.parameters)) {
+    const [m, v] = model.moments[name];
+    for (let i = 0; i < m.length; i++) {
+      m[i] = beta1 * m[i] + (1 - beta1) * p.grad[i];
+      v[i] = beta2 * v[i] + (1 - beta2) * p.grad[i] ** 2;
+      p.data[i] -= (lr * (m[i] / (1 - beta1 ** t))) / (Math.sqrt(v[i] / (1 - beta2 ** t)) + eps);
+    }
+  }
+  return loss;
+}
+
+/** @param {Model} model @returns {Record<string, [Numbers, Numbers]>} */
+const zeros_like = ({ parameters, Real }) =>
+  Object.fromEntries(
+    Object.entries(parameters).map(([name, { data }]) => [
+      name,
+      [new Real(data.length), new Real(data.length)],
+    ]),
+  );
+
+/** The rows of which the model, at place `from` or later, predicts another token.
+ *  @param {Model} model @param {Row[]} rows @param {number} from @param {Set<number>} wrong */
+function add_wrong(model, rows, from, wrong) {
+  const { data, cols } = forward(model, rows).logits;
+  let place = 0;
+  for (const [r, { predict }] of rows.entries()) {
+    for (const [t, target] of predict.entries()) {
+      const row = data.subarray(place * cols, ++place * cols);
+      if (t >= from && row.indexOf(Math.max(...row)) !== target) wrong.add(r);
+    }
+  }
+}
+
+/** The places of the pairs that greedy decoding gets wrong: it is right if it is right after each
+ *  beginning of the true tokens.
+ *  @param {Model} model @param {Pair[]} pairs */
+export function wrong_pairs(model, pairs) {
+  /** @type {Set<number>} */
+  const wrong = new Set();
+  const rows = batch(pairs);
+  const longest = Math.max(...rows.map(({ read }) => read.length));
+  if (model.causal && model.ways === PAPER) {
+    add_wrong(model, rows, 0, wrong); // all beginnings at once
+  } else {
+    for (let t = 0; t < longest; t++) {
+      const begun = rows.map(({ src, read, predict }) => ({
+        src,
+        read: read.slice(0, t + 1),
+        predict: predict.slice(0, t + 1),
+      }));
+      add_wrong(model, begun, t, wrong);
+    }
+  }
+  return [...wrong].sort((a, b) => a - b);
+}
+
+/** The share of the pairs that greedy decoding gets right.
+ *  @param {Model} model @param {Pair[]} pairs */
+export const exact = (model, pairs) => 1 - wrong_pairs(model, pairs).length / pairs.length;

@@ -1,0 +1,50 @@
+// The English of the German words of the ready sentences, word by word, so that a reader without
+// German knows what he hides, and whom a word looks at.
+
+/** @type {Record<string, string>} by sentence */
+const ENGLISH = {
+  "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest.":
+    "two women sit on a bench while a man a newspaper reads",
+  "Ein kleiner Junge spielt im Park mit einem Hund.": "a little boy plays in-the park with a dog",
+  "Eine Frau, die ein rotes Kleid trägt, liest an einem See ein Buch.":
+    "a woman who a red dress wears reads by a lake a book",
+  "Ein Mann hebt einen Hund auf.": "a man picks a dog up",
+  "Drei Kinder bauen am Strand eine große Burg aus Sand.":
+    "three children build on-the beach a big castle of sand",
+  "Zwei Männer in blauen Jacken reparieren das Dach eines Hauses.":
+    "two men in blue jackets repair the roof of-a house",
+  "Ein Hund springt über einen umgefallenen Baumstamm, während eine Katze zusieht.":
+    "a dog jumps over a fallen log while a cat watches",
+  "Ein alter Mann mit einem grauen Bart sitzt auf einer Bank und spielt mit seinem kleinen Hund.":
+    "an old man with a grey beard sits on a bench and plays with his small dog",
+  "Die Bundeskanzlerin beantwortet die Fragen der Journalisten.":
+    "the chancellor answers the questions of-the journalists",
+  "Die Katze sitzt nicht auf dem Sofa.": "the cat sits not on the sofa",
+  "Ein hund spielt im park.": "a dog plays in-the park",
+  "Ein Mann geht zur Bank, um Geld abzuheben.": "a man goes to-the bank to money withdraw",
+  "Guten Tag, wie geht es Ihnen?": "good day how goes it for-you",
+  "37 Leute stehen in einer Schlange.": "37 people stand in a queue",
+  "Den Hund beißt der Mann.": "the(whom) dog bites the(who) man",
+  "Ein Hund jagt einen Mann.": "a dog chases a man",
+  "Ein Mann jagt einen Hund.": "a man chases a dog",
+  "Ein Hund fotografiert einen Mann.": "a dog photographs a man",
+};
+
+/** The English of each of its words; nothing for a sentence that isn't among them.
+ *  @param {string} sentence @returns {string[]} */
+export const gloss = (sentence) => ENGLISH[sentence.trim()]?.split(" ") ?? [];
+
+/** A sentence with its English above its words.
+ *  @param {string} sentence @returns {(string | HTMLElement)[]} */
+export function interlinear(sentence) {
+  const english = gloss(sentence);
+  if (!english.length) return [sentence];
+  return sentence.split(" ").flatMap((word, i) => {
+    const ruby = document.createElement("ruby");
+    const above = document.createElement("rt");
+    above.lang = "en";
+    above.textContent = english[i].replaceAll("-", " ");
+    ruby.append(word, above);
+    return i ? [" ", ruby] : [ruby];
+  });
+}

@@ -1,0 +1,52 @@
+// Elements of pictures.
+
+/** An SVG element with attributes and content.
+ *  @template {keyof SVGElementTagNameMap} Kind
+ *  @param {Kind} kind
+ *  @param {Record<string, string | number>} attributes
+ *  @param {...(Node | string)} content
+ *  @returns {SVGElementTagNameMap[Kind]} */
+export function shape(kind, attributes, ...content) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", kind);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, `${value}`);
+  element.append(...content);
+  return element;
+}
+
+/** A picture that scrolls on a phone: its letters of 11 px would become too small there.
+ *  @param {number} width @param {number} height
+ *  @param {string} label what a screen reader says
+ *  @param {...Node} content */
+export const picture = (width, height, label, ...content) =>
+  shape(
+    "svg",
+    {
+      viewBox: `0 0 ${width} ${height}`,
+      width,
+      height,
+      style: `min-width: ${0.9 * width}px`,
+      role: "img",
+      "aria-label": label,
+    },
+    ...content,
+  );
+
+/** A text, in the middle of which x is.
+ *  @param {number} x @param {number} y @param {string} text
+ *  @param {Record<string, string | number>} attributes */
+export const words = (x, y, text, attributes = {}) =>
+  shape(
+    "text",
+    { x, y, "font-size": 11, "text-anchor": "middle", fill: "var(--muted)", ...attributes },
+    text,
+  );
+
+/** A curve without points yet.
+ *  @param {number} width @param {string} dashes @param {string} colour a name of base.css */
+export const curve = (width, dashes, colour) =>
+  shape("polyline", {
+    fill: "none",
+    stroke: `var(--${colour})`,
+    "stroke-width": width,
+    "stroke-dasharray": dashes,
+  });

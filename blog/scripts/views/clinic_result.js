@@ -1,0 +1,173 @@
+// Cards of the clinic: what a test has measured, and what it was.
+
+import { el } from "../page/dom.js";
+import { say } from "../page/language.js";
+import { button, note } from "./clinic_screen.js";
+import {
+  BARS,
+  is_ill,
+  ORDERS,
+  say_exact,
+  say_measured,
+  say_of_ones,
+  say_value,
+  writes_badly,
+} from "./clinic_words.js";
+
+/** @import { Result } from "../learn/clinic.js" */
+/** @import { Catalogue, Mistake, Patient } from "./clinic_words.js" */
+
+/** @param {boolean} well @param {string} text */
+const finding = (well, text) =>
+  el("li", { className: well ? "right" : "wrong", textContent: text });
+
+/** @param {string} test @param {Result} result @param {Catalogue["tests"]} tests
+ *  @param {Patient} patient */
+function findings(test, { measured, ones = {} }, tests, patient) {
+  const items = Object.entries(measured).map(([name, value]) =>
+    finding(!is_ill(tests[name], value), say_value(tests[name], value)),
+  );
+  if (test === "references") items.unshift(finding(!writes_badly(patient), say_exact(patient)));
+  for (const [name, [low, high]] of Object.entries(ones)) {
+    const well = Math.max(1 - low, high - 1) < 0.01;
+    items.push(
+      finding(well, say_of_ones(name, well, { low: low.toFixed(2), high: high.toFixed(2) })),
+    );
+  }
+  return el("ul", {}, ...items);
+}
+
+/** @param {number[][]} grid @param {boolean} wires whether they show what moves what */
+const draw_grid = (grid, wires) =>
+  el(
+    "table",
+    { className: "clinic-grid" },
+    ...grid.map((cells, t) =>
+      el(
+        "tr",
+        {},
+        ...cells.map((value, u) => {
+          const leak = wires && u > t && value > 1e-3;
+          const cell = el("td", { className: leak ? "leak" : "", title: value.toFixed(3) });
+          const weight = Math.min(1, wires ? Math.sqrt(value / 2) : value);
+          cell.style.setProperty("--w", weight.toFixed(2));
+          return cell;
+        }),
+      ),
+    ),
+  );
+
+/** @param {Record<string, number>} bars */
+function draw_bars(bars) {
+  const most = Math.max(1, ...Object.values(bars));
+  const rows = Object.entries(bars).map(([name, value]) => {
+    const bar = el("span");
+    bar.style.width = `${Math.max(1, (100 * value) / most)}%`;
+    const title = el("th", { scope: "row", textContent: BARS[name] });
+    return el("tr", {}, title, el("td", {}, bar), el("td", {}, value.toFixed(3)));
+  });
+  return el("table", { className: "clinic-bars" }, ...rows);
+}
+
+/** @param {string[][]} examples source, target, and what was written */
+const draw_examples = (examples) =>
+  el(
+    "table",
+    { className: "clinic-examples" },
+    ...examples.map(([source, target, written]) => {
+      const right = target === written;
+      const text = `${written || "–"} ${right ? "✓" : "✗"}`;
+      return el(
+        "tr",
+        {},
+        el("td", {}, source),
+        el("td", { className: right ? "right" : "wrong" }, text),
+      );
+    }),
+  );
+
+/** @type {Record<string, string>} */
+const CAPTIONS = {
+  wires: say(
+    "rows: predictions, columns: the word that is changed; framed: it moves a prediction before it",
+  ),
+  inventory: say("rows: queries, columns: keys, of one head"),
+};
+
+/** What a card says of a test.
+ *  @param {string} test @param {Result} result @param {Catalogue["tests"]} tests
+ *  @param {Patient} patient */
+export function describe_result(test, result, tests, patient) {
+  const { grid, bars, examples = [] } = result;
+  const drawn = bars ? draw_bars(bars) : draw_examples(examples);
+  const parts = [
+    el("strong", {}, ORDERS[test].title),
+    note(ORDERS[test].about),
+    findings(test, result, tests, patient),
+    grid ? draw_grid(grid, test === "wires") : drawn,
+  ];
+  if (CAPTIONS[test]) parts.push(note(CAPTIONS[test]));
+  return parts;
+}
+
+/** What was wrong, as whoever writes it sees it. @param {Mistake} mistake */
+function describe_mistake({ line, belief, effect }) {
+  const text = `${say("Whoever writes this thinks: “{belief}”", { belief })} ${effect}`;
+  const pieces = text.split("`").map((piece, i) => (i % 2 ? el("code", {}, piece) : piece));
+  return [el("pre", {}, line), el("p", {}, ...pieces)];
+}
+
+/** The cheapest examination that shows it.
+ *  @param {Patient} patient @param {Mistake} mistake @param {Catalogue["tests"]} tests */
+function cheapest(patient, { seen_by }, tests) {
+  const unread = seen_by === "heart" && patient["fed back"] < tests["fed back"].low;
+  return ORDERS[unread ? "references" : seen_by]?.title;
+}
+
+/** @param {Patient} patient @param {Patient} healthy one with the same seed
+ *  @param {Catalogue} catalogue @param {number | null} points left, null if it wasn't named */
+export function describe_verdict(patient, healthy, { mistakes, tests }, points) {
+  const mistake = patient.slip === null ? null : mistakes[patient.slip];
+  const name = mistake?.label ?? say("nothing: it is healthy");
+  const verdict = el("strong", {
+    className: points === null ? "wrong" : "right",
+    textContent:
+      points === null
+        ? say("It was this: {name}.", { name })
+        : say("Yes, with {points} points left: {name}.", { points, name }),
+  });
+  /** @param {string} text */
+  const p = (text) => el("p", {}, text);
+  const parts = [verdict];
+  const ill = say_measured(patient);
+  if (mistake) {
+    parts.push(...describe_mistake(mistake));
+    parts.push(
+      p(say("Measured: {ill}. A healthy one: {well}.", { ill, well: say_measured(healthy) })),
+    );
+    const test = cheapest(patient, mistake, tests);
+    if (test) parts.push(p(say("The cheapest test that sees it: {test}.", { test })));
+  } else {
+    parts.push(
+      p(
+        say(
+          "Not everything that learns slowly or badly is ill, and no test can show that something is well. Did you order one that could have shown an illness?",
+        ),
+      ),
+      p(say("Measured: {ill}.", { ill })),
+    );
+  }
+  parts.push(p(say("Now all tests are free: see what the others show.")));
+  return parts;
+}
+
+/** Where to go from a verdict. @param {string | undefined} section of the document */
+export function describe_next(section) {
+  const next = el(
+    "p",
+    {},
+    say("Then go on with practice/clinic.ipynb, where you repair the code of twelve models."),
+  );
+  if (!section) return [next];
+  return [button(say("Read the section"), () => parent.postMessage({ section }, "*")), next];
+}

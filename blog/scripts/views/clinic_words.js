@@ -1,0 +1,125 @@
+// What the clinic says of tests and of what they measure.
+
+import { say } from "../page/language.js";
+
+/** A trained model: a row of patients.jsonl.
+ *  @typedef {{ slip: string | null, seed: number, losses: number[], forced: number, exact: number,
+ *    swap: number, "fed back": number, sources: number[], examples: string[][] }} Patient */
+/** A test of practice/examine.py, and what a value between `low` and `high` means not to be.
+ *  @typedef {{ measured: string, means: string, low: number, high: number }} Test */
+/** A mistake of practice/mistakes.
+ *  @typedef {{ label: string, group: string, line: string, belief: string, effect: string,
+ *    section: string, seen_by: string }} Mistake */
+/** What comes from Python when the page is made.
+ *  @typedef {{ tests: Record<string, Test>, mistakes: Record<string, Mistake> }} Catalogue */
+
+/** The examinations that can be ordered, with their prices.
+ *  @type {Record<string, { title: string, price: number, about: string }>} */
+export const ORDERS = {
+  wires: {
+    title: say("Wires"),
+    price: 1,
+    about: say("Change one word of the target after the other: which predictions move?"),
+  },
+  loss: {
+    title: say("Loss"),
+    price: 1,
+    about: say("Compute the loss once more, from the logits."),
+  },
+  gradient: {
+    title: say("Gradient"),
+    price: 1,
+    about: say("Compute the gradient twice, and make one step."),
+  },
+  inventory: {
+    title: say("Look inside"),
+    price: 1,
+    about: say("Look at the encoder's first norm and first attention, before any training."),
+  },
+  heart: {
+    title: say("By heart"),
+    price: 2,
+    about: say("A fresh model learns eight pairs by heart and translates them."),
+  },
+  swap: {
+    title: say("Swap sources"),
+    price: 1,
+    about: say("Give the trained model the sources of other numbers."),
+  },
+  references: {
+    title: say("Let it write"),
+    price: 1,
+    about: say("The trained model writes on its own; then it reads what it wrote."),
+  },
+};
+
+export const LEVELS = [
+  say("easy: the curve is ill"),
+  say("harder: the curve is well"),
+  say("hard: the wires are well, too"),
+];
+
+/** @type {Record<string, string>} */
+export const BARS = {
+  reported: say("as reported"),
+  logits: say("from the logits"),
+  guessing: say("of guessing"),
+  once: say("the gradient"),
+  again: say("once more"),
+  own: say("its own source"),
+  other: say("another's source"),
+};
+
+/** What a look inside says of numbers that have to be 1.
+ *  @param {string} name @param {boolean} well @param {{ low: string, high: string }} range */
+export function say_of_ones(name, well, range) {
+  if (name === "sums")
+    return well
+      ? say("the weights of a query add up to 1")
+      : say("the weights of a query add up to {low} to {high}, not to 1", range);
+  return well
+    ? say("behind the norm, the spread of each vector is 1")
+    : say("behind the norm, the spread of a vector is {low} to {high}, not 1", range);
+}
+
+/** @param {number} value */
+export const share = (value) => `${Math.round(100 * value)}%`;
+
+/** @param {Patient} patient */
+export const last_loss = ({ losses }) => losses[losses.length - 1];
+
+/** @param {Patient} patient */
+export const curve_is_ill = (patient) => last_loss(patient) > 0.2;
+
+/** @param {Patient} patient */
+export const writes_badly = ({ exact }) => exact < 0.8;
+
+/** @param {Patient} patient */
+export const say_exact = ({ exact }) =>
+  say("{share} of the held-out numbers are written correctly", { share: share(exact) });
+
+/** @param {Patient} patient */
+export const say_measured = (patient) =>
+  say("loss {loss}, {forced} right with the reference, {exact} when it writes", {
+    loss: last_loss(patient).toFixed(3),
+    forced: share(patient.forced),
+    exact: share(patient.exact),
+  });
+
+/** A text of Python with its number, as Python writes it.
+ *  @param {string} text @param {number} value */
+const formatted = (text, value) =>
+  text.replace(/\{:(\+?)\.(\d)([gf%])\}/, (_, sign, digits, kind) => {
+    const x = Math.abs(value) < 1e-4 ? 0 : value;
+    const plus = sign && x > 0 ? "+" : "";
+    if (kind === "%") return plus + share(x);
+    return plus + (kind === "g" ? Number(x.toPrecision(digits)) : x.toFixed(digits));
+  });
+
+/** @param {Test} test @param {number} value */
+export const is_ill = ({ low, high }, value) => !(low <= value && value <= high);
+
+/** @param {Test} test @param {number} value */
+export const say_value = (test, value) =>
+  formatted(test.measured, value) +
+  (is_ill(test, value) ? say(": {means}", { means: test.means }) : "");

@@ -1,0 +1,193 @@
+// Figure 1 in the margin. The boxes of the section that is being read are lit, and below the figure
+// stands what one of them makes of the sentence that the page follows. A click on a box leads to
+// its section. Where there is no margin, a button in the page's bar opens it.
+
+import { softmax } from "../model/tensors.js";
+import { all, byId, el, targetOf } from "../page/dom.js";
+import { endOf, yourSentence } from "../page/sentence.js";
+import * as Panels from "./panels.js";
+import { NUMBERS } from "./place_numbers.js";
+
+const WORD = /^[\p{L}\p{N}]{2,}$/u; // neither a piece with a dot nor a mark
+
+/** Which boxes are lit, and whose numbers are shown. @typedef {[RegExp, string | null]} Lit */
+
+// Of sections that no box leads to, or that more of them belong to. No numbers where the text is
+// about to ask for them.
+/** @type {Record<string, Lit>} */
+const LIT = {
+  "tokens-and-ids": [/^inputs|^outputs/, "inputs"],
+  "attention-section-3-2": [/attention/, null],
+  "multi-head-attention-section-3-2-2": [/attention/, "encoder attention"],
+  "the-encoder-section-3-1": [/^encoder|memory/, "memory"],
+  "the-decoder-writes-sections-3-1-and-3-2-3": [/^decoder|cross/, "decoder attention"],
+  "layers-of-three-sublayers": [/cross/, "cross-attention"],
+  "the-model-assembled": [/./, "softmax"],
+  "the-loss": [/softmax|probabilities/, "softmax"],
+  "keeping-keys-and-values": [/decoder attention|cross/, "decoder attention"],
+  "beam-search-section-6-1": [/probabilities/, "softmax"],
+  "what-the-heads-of-the-encoder-do-figures-3-to-5": [/encoder attention/, "encoder attention"],
+  "does-attention-find-the-right-word": [/cross/, "cross-attention"],
+};
+
+const ASKS = "layers-of-three-sublayers"; // its numbers wait until the reader has guessed
+
+export function startPlace() {
+  const figure = document.querySelector(".arch-fig");
+  if (figure && document.getElementById("place")) new Place(figure).start();
+}
+
+class Place {
+  /** @param {Element} figure Figure 1 in the text */
+  constructor(figure) {
+    this.aside = byId("place");
+    this.picture = smallCopy(figure);
+    this.boxes = all("[data-part]", this.picture);
+    this.lines = el("div", { className: "place-numbers" });
+    this.aside.append(this.picture, this.lines);
+    this.headings = headingsByLink();
+    /** @type {string | null} the box whose numbers are shown */
+    this.box = null;
+    this.turn = 0;
+  }
+
+  start() {
+    Panels.alsoFollow(() => this.tell());
+    // page/contents.js marks there what is being read
+    const marks = new MutationObserver(() => this.light());
+    marks.observe(byId("toc"), { subtree: true, attributeFilter: ["aria-current"] });
+    for (const answer of all("details.answer"))
+      answer.addEventListener("toggle", () => this.light());
+    this.light();
+    this.openFromTheBar(byId("where"));
+  }
+
+  light() {
+    const link = document.querySelector("#toc a[aria-current]");
+    const ids = this.headings.get(link) ?? [];
+    const [pattern, box] = litAt(ids, this.boxes);
+    for (const part of this.boxes)
+      part.classList.toggle("lit", pattern.test(part.dataset.part ?? ""));
+    this.box = ids[0] === ASKS && isAsking() ? null : box;
+    this.tell();
+  }
+
+  /** Say what the box makes of the sentence, if anybody sees it. */
+  async tell() {
+    const turn = (this.turn += 1);
+    if (this.aside.getClientRects().length === 0) return;
+    try {
+      if (this.box) await yourSentence.begin();
+      const facts = await Panels.facts();
+      if (!facts || turn !== this.turn) return;
+      fillIn(this.picture, facts);
+      const lines = NUMBERS[this.box ?? ""]?.(followed(facts)) ?? [];
+      this.lines.replaceChildren(...lines);
+    } catch (error) {
+      this.lines.replaceChildren(error instanceof Error ? error.message : "");
+    }
+  }
+
+  /** @param {HTMLElement} button */
+  openFromTheBar(button) {
+    /** @param {boolean} isOpen */
+    const show = (isOpen) => {
+      this.aside.classList.toggle("open", isOpen);
+      button.setAttribute("aria-expanded", String(isOpen));
+      if (isOpen) this.tell();
+    };
+    button.addEventListener("click", () => show(!this.aside.classList.contains("open")));
+    document.addEventListener("click", (event) => {
+      const target = targetOf(event);
+      if (target.closest("#place a") || !target.closest("#place, #where")) show(false);
+    });
+    addEventListener("keydown", ({ key }) => {
+      if (key !== "Escape" || !this.aside.classList.contains("open")) return;
+      show(false);
+      button.focus();
+    });
+  }
+}
+
+function isAsking() {
+  const section = document.getElementById(ASKS)?.closest("section");
+  const end = section && endOf(section);
+  for (let part = /** @type {Element | null | undefined} */ (section); part;) {
+    if (part.querySelector(".choices button:enabled")) return true;
+    part = part === end ? null : part.nextElementSibling;
+  }
+  return false;
+}
+
+/** A copy of the figure, without what can't be read in this size. @param {Element} figure */
+function smallCopy(figure) {
+  const picture = /** @type {Element} */ (figure.cloneNode(true));
+  for (const part of picture.querySelectorAll("title, desc, style, defs, .arch-key")) part.remove();
+  for (const name of ["aria-labelledby", "width", "height", "style"]) picture.removeAttribute(name);
+  picture.setAttribute("class", "place-figure");
+  picture.setAttribute("viewBox", "0 6 540 900");
+  picture.setAttribute("aria-hidden", "true"); // the contents lead to the same sections
+  for (const link of picture.querySelectorAll("a")) link.setAttribute("tabindex", "-1");
+  for (const letter of all("tspan.arch-i", picture))
+    letter.dataset.letter = letter.textContent ?? "";
+  return picture;
+}
+
+/** The sentence's sizes in the place of the paper's letters.
+ *  @param {Element} picture @param {any} facts as views/panels.js has them */
+function fillIn(picture, { src, predicted, config }) {
+  /** @type {Record<string, number>} */
+  const sizes = { B: 1, S: src.length, T: predicted.length, N: config.N, d: config.d_model };
+  for (const letter of all("[data-letter]", picture))
+    letter.textContent = String(sizes[letter.dataset.letter ?? ""]);
+  for (const index of all(".arch-sub", picture)) index.textContent = ""; // d_model is one number
+}
+
+/** By link of the contents: the heading's id, and that of the section that it is in. */
+function headingsByLink() {
+  /** @type {Map<Element | null, string[]>} */
+  const ids = new Map();
+  let section = "";
+  for (const link of /** @type {HTMLAnchorElement[]} */ (all("#toc a"))) {
+    const id = decodeURIComponent(link.hash.slice(1));
+    if (!link.closest(".level-3")) section = id;
+    ids.set(link, [id, section]);
+  }
+  return ids;
+}
+
+/** What is lit at the first of some headings that has anything.
+ *  @param {string[]} ids @param {HTMLElement[]} boxes @returns {Lit} */
+function litAt(ids, boxes) {
+  for (const id of ids) {
+    if (LIT[id]) return LIT[id];
+    const names = boxes
+      .filter((part) => part.getAttribute("href") === `#${id}`)
+      .map((part) => part.dataset.part ?? "");
+    if (names.length) return [new RegExp(`^(${names.join("|")})$`), names[0]];
+  }
+  return [/^$/, null];
+}
+
+/** What is followed through the model: the word that looks hardest at another one, the head that
+ *  shows it, and the step, from the third on, at which the model is least sure of a word.
+ *  @param {any} facts */
+function followed(facts) {
+  const { source, predicted, layers, steps, config } = facts;
+  const head = Math.min(1, config.h - 1);
+  const hardest = layers[0].weights[head].map(
+    (/** @type {number[]} */ weights, /** @type {number} */ query) => {
+      const others = weights.filter((_, key) => key !== query && WORD.test(source[key]));
+      return WORD.test(source[query]) ? Math.max(0, ...others) : -1;
+    },
+  );
+  const sure = steps.map((/** @type {any} */ { logits }, /** @type {number} */ step) =>
+    step > 1 && WORD.test(predicted[step]) ? Math.max(...softmax(logits)) : 2,
+  );
+  return {
+    f: facts,
+    head,
+    token: hardest.indexOf(Math.max(...hardest)),
+    step: sure.indexOf(Math.min(...sure)),
+  };
+}

@@ -1,0 +1,99 @@
+// The trainer's chart: the loss above, the rate below, each with its axis.
+
+import { say } from "../page/language.js";
+import { curve, shape } from "../page/svg.js";
+
+/** A place in the chart. @typedef {[number, number]} Point */
+/** An update: its number, the loss before it, and its rate.
+ *  @typedef {[number, number, number]} Update */
+
+const LEFT = 40;
+const WIDTH = 294;
+const LOSS_FLOOR = 126;
+const LOSS_HEIGHT = 118;
+const HIGHEST_LOSS = 4;
+const RATE_FLOOR = 182;
+const RATE_HEIGHT = 36;
+
+/** @param {SVGPolylineElement} line @param {Point[]} points */
+function put(line, points) {
+  const pairs = points.map((point) => point.map((number) => number.toFixed(1)).join(","));
+  line.setAttribute("points", pairs.join(" "));
+}
+
+/** @param {number} loss */
+const loss_y = (loss) => LOSS_FLOOR - LOSS_HEIGHT * Math.min(1, loss / HIGHEST_LOSS);
+
+/** @param {number} x @param {number} y @param {string} text */
+const label = (x, y, text, anchor = "end") =>
+  shape("text", { x, y, "text-anchor": anchor, "font-size": 10, fill: "var(--muted)" }, text);
+
+export class Chart {
+  /** Lines, from the lowest to the uppermost. */
+  rate = curve(1.2, "none", "muted");
+  whole = curve(1.4, "1.5 2.5", "ink");
+  lacking = curve(1.4, "5 3", "warning");
+  before = curve(1, "none", "link");
+  loss = curve(2.2, "none", "link");
+  middle = label(LEFT + WIDTH / 2, 195, "", "middle");
+  end = label(LEFT + WIDTH, 195, "");
+  guessing = label(LEFT + WIDTH, 0, "");
+  above = label(LEFT + WIDTH / 2, RATE_FLOOR - RATE_HEIGHT + 12, "", "middle");
+  total = 1;
+
+  /** @param {Element} svg @param {number} peak of the usual rate */
+  constructor(svg, peak) {
+    this.peak = peak;
+    this.highest_rate = 3 * peak;
+    const axes = `M${LEFT} 6V${LOSS_FLOOR}H${LEFT + WIDTH}M${LEFT} ${RATE_FLOOR - RATE_HEIGHT}V${RATE_FLOOR}H${LEFT + WIDTH}`;
+    svg.append(
+      shape("path", { d: axes, fill: "none", stroke: "var(--rule)" }),
+      ...[0, 1, 2, 3, 4].map((loss) => label(LEFT - 4, loss_y(loss) + 3, String(loss))),
+      ...[0, peak].map((rate) =>
+        label(LEFT - 4, this.rate_y(rate) + 3, rate.toFixed(rate ? 4 : 0)),
+      ),
+      ...[this.middle, this.end, this.guessing, this.above],
+      ...[this.rate, this.whole, this.lacking, this.before, this.loss],
+    );
+  }
+
+  /** @param {number} rate */
+  rate_y = (rate) => RATE_FLOOR - RATE_HEIGHT * Math.min(1, rate / this.highest_rate);
+  /** @param {number} step */
+  step_x = (step) => LEFT + (WIDTH * step) / this.total;
+
+  /** @param {Update[]} updates @returns {Point[]} */
+  points_of_losses = (updates) => updates.map(([step, loss]) => [this.step_x(step), loss_y(loss)]);
+  /** Of losses in stretches of equal length. @param {number[]} losses @returns {Point[]} */
+  points_of_stretches = (losses) =>
+    losses.map((loss, i) => [this.step_x((this.total * (i + 0.5)) / losses.length), loss_y(loss)]);
+
+  /** The run itself. @param {Update[]} updates */
+  draw_run(updates) {
+    put(this.loss, this.points_of_losses(updates));
+    put(
+      this.rate,
+      updates.map(([step, , rate]) => [this.step_x(step), this.rate_y(rate)]),
+    );
+  }
+
+  /** What stays while a run goes on: losses of trainings that were made beforehand, the run before,
+   *  how many tokens there are to guess among, and the highest rate.
+   *  @param {{ whole: number[], lacking: number[], before: Update[], tokens: number,
+   *    highest: number }} background */
+  draw_background({ whole, lacking, before, tokens, highest }) {
+    const { total } = this;
+    put(this.whole, this.points_of_stretches(whole));
+    put(this.before, this.points_of_losses(before));
+    put(this.lacking, this.points_of_stretches(lacking));
+    this.middle.textContent = (total / 2).toLocaleString("en");
+    this.end.textContent = say("{n} updates", { n: total.toLocaleString("en") });
+    const loss = Math.log(tokens || 20);
+    this.guessing.setAttribute("y", `${loss_y(loss) - 4}`);
+    this.guessing.textContent = tokens
+      ? say("{loss}: guessing among {count} tokens", { loss: loss.toFixed(2), count: tokens })
+      : "";
+    this.above.textContent =
+      highest > this.highest_rate ? say("up to {rate}", { rate: highest.toFixed(3) }) : "";
+  }
+}

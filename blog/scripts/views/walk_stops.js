@@ -1,0 +1,323 @@
+// The ten stops of the walk, from the text of a sentence to that of its translation: the model's
+// numbers, and what is asked and told of them.
+
+import { largest, softmax } from "../model/tensors.js";
+import { say } from "../page/language.js";
+import { bars, code, el, look, numbers, row, size } from "./panels.js";
+
+/** A layer of the encoder: weights (h)(S)(S), and vectors of each token.
+ *  @typedef {{ weights: number[][][], between: number[][], inner: number[][], after: number[][] }}
+ *    Layer */
+/** A step of the decoder: scores of all tokens, and by layer the weights (1)(h)(S) of its
+ *  attentions.
+ *  @typedef {{ logits: number[], cross: number[][][][], decoder: number[][][][] }} Step */
+/** What the model computes on the way (model/trace.js), vectors (S)(d_model).
+ *  @typedef {{ sentence: string, translation: string, config: { h: number, norm: string },
+ *    src: number[], ids: number[], source: string[], written: string[], predicted: string[],
+ *    name: (ids: number[]) => string[], rows: number[][], embedded: number[][],
+ *    positions: number[][], input: number[][], memory: number[][], layers: Layer[], steps: Step[],
+ *    near: { id: number, cosine: number }[][] }} Trace */
+/** The same, and whom we follow.
+ *  @typedef {Awaited<ReturnType<typeof follow>>} Facts */
+/** A stop: the part of the figure, a title, the section that explains it, what is asked (a
+ *  question, its answers, the right one), and what is told.
+ *  @typedef {{ part: string, title: string, section: string,
+ *    ask: (facts: Facts) => [string, string[], string],
+ *    tell: (facts: Facts) => (string | Element)[] }} Stop */
+
+/** The tokens with the largest weights, and these.
+ *  @param {string[]} tokens @param {number[]} weights
+ *  @returns {[string, number][]} */
+const strongest = (tokens, weights, n = 5) =>
+  tokens
+    .map((token, i) => /** @type {[string, number]} */ ([token, weights[i]]))
+    .sort((a, b) => b[1] - a[1])
+    .slice(0, n);
+
+/** Neither a piece with a dot nor a mark. @param {string} token */
+const is_word = (token) => /^[\p{L}\p{N}]{2,}$/u.test(token);
+
+/** The word that looks hardest at another word. @param {string[]} source
+ *  @param {number[][]} weights of a head of the first layer */
+function word_to_follow(source, weights) {
+  const words = source.map(is_word);
+  const strengths = weights.map((row, t) =>
+    words[t] ? Math.max(0, ...row.filter((_, k) => k !== t && words[k])) : -1,
+  );
+  return strengths.indexOf(Math.max(...strengths));
+}
+
+/** The step, from the third on, at which it is least sure of a word.
+ *  @param {string[]} predicted @param {{ logits: number[] }[]} steps */
+function step_to_follow(predicted, steps) {
+  const sure = predicted
+    .slice(0, -1)
+    .map((token, t) => (t > 1 && is_word(token) ? Math.max(...softmax(steps[t].logits)) : 2));
+  return sure.length ? sure.indexOf(Math.min(...sure)) : 0;
+}
+
+/** @param {any} engine page/engine.js's, which has no types yet @param {string} sentence */
+export async function follow(engine, sentence) {
+  const f = /** @type {Trace} */ (await look({ engine, sentence }));
+  const head = Math.min(1, f.config.h - 1);
+  const first = f.layers[0].weights[head];
+  const word = word_to_follow(f.source, first);
+  const step = step_to_follow(f.predicted, f.steps);
+  const { logits, cross, decoder } = f.steps[step];
+  const p = softmax(logits);
+  const heads = (cross.at(-2) ?? cross[0])[0];
+  const mean_of_heads = f.source.map(
+    (_, s) => heads.reduce((sum, weights) => sum + weights[s], 0) / heads.length,
+  );
+  return {
+    ...f,
+    head,
+    word,
+    step,
+    p,
+    likeliest: largest(p, 5),
+    cross: mean_of_heads,
+    own: first[word],
+    back: decoder[decoder.length - 1][0][0],
+    x: f.input,
+    layer: f.layers[0],
+  };
+}
+
+/** Some names, the right one among them, in an order that doesn't tell: that of the alphabet.
+ *  @param {string[]} names @param {string} right */
+const among = (names, right, n = 4) =>
+  [right, ...[...new Set(names)].filter((name) => name !== right).slice(0, n - 1)].sort();
+
+/** What it has written before the step that we follow. @param {Facts} f */
+const written_before = (f) => f.written.slice(1, f.step + 1).join(" ");
+
+/** The row most like that of the word that we follow. @param {Facts} f */
+const nearest = (f) => f.name([f.near[f.word][0].id])[0];
+
+/** How many hidden units are above zero for it. @param {Facts} f */
+const active_units = ({ layer, word }) => layer.inner[word].filter((value) => value > 0).length;
+
+/** @param {number[]} before @param {number[]} after */
+const row_of_sizes = (before, after) =>
+  row(say("root mean square"), code(`${size(before).toFixed(2)} → ${size(after).toFixed(2)}`));
+
+/** @type {Stop[]} */
+export const STOPS = [
+  {
+    part: "inputs",
+    title: say("Text becomes tokens"),
+    section: "words-and-word-pieces-section-5-1",
+    ask: (f) => [
+      say("Into how many tokens does the vocabulary cut this sentence, its end included?"),
+      [f.src.length - 3, f.src.length, f.src.length + 4].map(String),
+      String(f.src.length),
+    ],
+    tell: (f) => [
+      say(
+        "The model reads numbers. Its vocabulary cuts the sentence into tokens, and each token has an id. (The walk goes through the whole model with its beam search, whatever is chosen in the figure.)",
+      ),
+      row(say("tokens"), code(f.source.join(" | "))),
+      row(say("ids"), code(f.src.join("  "))),
+      say("We follow “{token}”, token {id}.", { token: f.source[f.word], id: f.src[f.word] }),
+    ],
+  },
+  {
+    part: "source embedding",
+    title: say("A token becomes a vector"),
+    section: "words-become-vectors-section-3-4",
+    ask: (f) => [
+      say("Which of these has a row most like that of “{token}”?", { token: f.source[f.word] }),
+      among(
+        f.source.filter(
+          (name, t) =>
+            is_word(name) && t !== f.word && !f.near[f.word].some(({ id }) => id === f.src[t]),
+        ),
+        nearest(f),
+      ),
+      nearest(f),
+    ],
+    tell: (f) => [
+      say(
+        "Each id has a row of {width} learned numbers. It is multiplied by √{width}, so that its entries have about the size of the positions that come next.",
+        { width: f.rows[0].length },
+      ),
+      row(say("its row"), numbers(f.rows[f.word])),
+      row(say("scaled"), numbers(f.embedded[f.word])),
+      row_of_sizes(f.rows[f.word], f.embedded[f.word]),
+      row(
+        say("nearest rows"),
+        code(
+          f.near[f.word]
+            .slice(0, 5)
+            .map(({ id, cosine }) => `${f.name([id])[0]} ${cosine.toFixed(2)}`)
+            .join("   "),
+        ),
+      ),
+    ],
+  },
+  {
+    part: "source position",
+    title: say("The position is added"),
+    section: "positions-section-3-5",
+    ask: () => [
+      say("What would attention not know without this?"),
+      [say("which words there are"), say("in which order they come"), say("how many there are")],
+      say("in which order they come"),
+    ],
+    tell: (f) => [
+      say(
+        "Attention does not know the order of what it reads. So each position has a vector of its own, of sines and cosines, and it is added.",
+      ),
+      row(say("position {position}", { position: f.word }), numbers(f.positions[f.word])),
+      row(say("sum"), numbers(f.x[f.word])),
+    ],
+  },
+  {
+    part: "encoder attention",
+    title: say("Every token looks at all others"),
+    section: "multi-head-attention-section-3-2-2",
+    ask: (f) => [
+      say("Whom does “{token}” look at most, in head {head} of the first layer?", {
+        token: f.source[f.word],
+        head: f.head + 1,
+      }),
+      among(f.source, strongest(f.source, f.own, 1)[0][0]),
+      strongest(f.source, f.own, 1)[0][0],
+    ],
+    tell: (f) => [
+      say(
+        "In the first layer, the query of “{token}” is compared with the key of every token. A softmax turns the scores into weights, and the token receives the values, weighed. Here is head {head} of {h}:",
+        { token: f.source[f.word], head: f.head + 1, h: f.config.h },
+      ),
+      bars(strongest(f.source, f.own)),
+    ],
+  },
+  {
+    part: "encoder norm",
+    title: say("The result is added"),
+    section: "residuals-and-normalisation-section-3-1",
+    ask: () => [
+      say("What happens to the vector that was there before?"),
+      [
+        say("it is replaced"),
+        say("it stays, and the result is added"),
+        say("the mean of both is taken"),
+      ],
+      say("it stays, and the result is added"),
+    ],
+    tell: (f) => [
+      f.config.norm === "pre"
+        ? say(
+            "What attention found is added to what was there before: that is the residual connection. (The figure has a norm behind the addition, as the paper does. Our model has it in front of each sublayer instead, so the sum may grow.)",
+          )
+        : say(
+            "What attention found is added to what was there before: that is the residual connection. Then the sum is normalised.",
+          ),
+      row(say("before"), numbers(f.x[f.word])),
+      row(say("after"), numbers(f.layer.between[f.word])),
+      row_of_sizes(f.x[f.word], f.layer.between[f.word]),
+    ],
+  },
+  {
+    part: "encoder feed-forward",
+    title: say("Each position is worked on alone"),
+    section: "position-wise-feed-forward-networks-section-3-3",
+    ask: (f) => {
+      const share = active_units(f) / f.layer.inner[f.word].length;
+      const names = ["0–25%", "25–50%", "50–75%", "75–100%"];
+      return [
+        say("How many of its hidden units are above zero for “{token}”?", {
+          token: f.source[f.word],
+        }),
+        names,
+        names[Math.min(3, Math.floor(4 * share))],
+      ];
+    },
+    tell: (f) => [
+      say(
+        "A small network reads one position at a time. Of its {all} hidden units, {active} are active for our token; a ReLU sets all others to zero.",
+        { all: f.layer.inner[f.word].length, active: active_units(f) },
+      ),
+      row(say("its hidden units"), numbers(f.layer.inner[f.word])),
+      row(say("after it"), numbers(f.layer.after[f.word])),
+    ],
+  },
+  {
+    part: "memory",
+    title: say("After all layers: the memory"),
+    section: "the-encoder-section-3-1",
+    ask: (f) => [
+      say("How many vectors does the decoder get?"),
+      ["1", String(f.src.length), String(f.memory[0].length)],
+      String(f.src.length),
+    ],
+    tell: (f) => [
+      say(
+        "The other layers of the encoder do the same. In the end there is one vector for each of the {count} tokens. The decoder will look at them again and again.",
+        { count: f.src.length },
+      ),
+      row(say("shape"), code(`${f.memory.length} × ${f.memory[0].length}`)),
+      row(say("ours"), numbers(f.memory[f.word])),
+    ],
+  },
+  {
+    part: "decoder attention",
+    title: say("The decoder reads what it has written"),
+    section: "masks",
+    ask: (f) => [
+      say("So far it has written “{written}”. At which of these can its newest token not look?", {
+        written: written_before(f),
+      }),
+      among(f.written.slice(0, f.step + 1), f.predicted[f.step + 1]),
+      f.predicted[f.step + 1],
+    ],
+    tell: (f) => [
+      say(
+        "The decoder writes one token at a time. So far it has written “{written}”. Its newest token looks at itself and at those before it; what comes later does not exist yet. In the first head of the last layer:",
+        { written: written_before(f) },
+      ),
+      bars(strongest(f.written.slice(0, f.step + 1), f.back)),
+    ],
+  },
+  {
+    part: "cross-attention",
+    title: say("It looks at the source"),
+    section: "layers-of-three-sublayers",
+    ask: (f) => [
+      say(
+        "It has written “{written}”. Which source token does it look at most before it goes on?",
+        { written: written_before(f) },
+      ),
+      among(f.source, strongest(f.source, f.cross, 1)[0][0]),
+      strongest(f.source, f.cross, 1)[0][0],
+    ],
+    tell: (f) => [
+      say(
+        "Its queries meet the keys of the memory. The mean over the heads of the layer before the last shows what it looks at before it writes the next token:",
+      ),
+      bars(strongest(f.source, f.cross)),
+    ],
+  },
+  {
+    part: "softmax",
+    title: say("A score for every token"),
+    section: "greedy-decoding",
+    ask: (f) => [
+      say("What comes after “{written}”?", { written: written_before(f) }),
+      among(f.name(f.likeliest), f.predicted[f.step], 5),
+      f.predicted[f.step],
+    ],
+    tell: (f) => [
+      say(
+        "The last vector is compared with the row of each of the {count} tokens, and a softmax turns the scores into probabilities.",
+        { count: f.p.length.toLocaleString("en") },
+      ),
+      bars(f.likeliest.map((id) => [f.name([id])[0], f.p[id], id === f.ids[f.step + 1]])),
+      say("It writes “{token}”. Then it reads this token, and goes on until it writes </s>:", {
+        token: f.predicted[f.step],
+      }),
+      el("p", {}, el("strong", {}, f.translation)),
+    ],
+  },
+];
