@@ -7,28 +7,36 @@ import source from "bundle:./model/greedy_worker.js";
 
 const PAUSE_MS = 400; // since the last key; then what was typed is translated
 
-const place = (id) => document.getElementById(id);
+/** @typedef {import("./model/greedy_translator.js").Translation} Translation */
+
+/** @param {string} id */
+const place = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 const content = JSON.parse(place("content").textContent);
 globalThis.WORDS = content.words;
-const field = place("text");
+const field = /** @type {HTMLTextAreaElement} */ (place("text"));
 const output = place("translation");
 
+/** @param {string[]} tokens
+ * @param {number} i */
 const startsWord = (tokens, i) =>
   i === 0 || /^(▁|<.*>$|\p{P}+$)/u.test(tokens[i]) || /^<.*>$/.test(tokens[i - 1]);
 
-/** The words of a translation; those of which the model is unsure are marked. */
+/** The words of a translation; those of which the model is unsure are marked.
+ * @param {Translation} translation */
 function words({ tokens, probabilities }) {
+  /** @param {number} i */
   const starts = (i) => startsWord(tokens, i);
   const unsure = doubtful(
     probabilities.map((chosen) => ({ chosen })),
     starts,
   );
+  /** @type {{ text: string, unsure: boolean }[]} */
   const parts = [];
   tokens.forEach((token, i) => {
     if (/^<(pad|\/?s)>$/.test(token)) return;
     const piece = token.replaceAll("▁", " ").replaceAll("&amp;", "&");
     if (starts(i)) parts.push({ text: "", unsure: unsure[i] });
-    parts.at(-1).text += piece;
+    parts[parts.length - 1].text += piece;
   });
   return parts.flatMap((part, i) => {
     if (!part.unsure) return [i ? part.text : part.text.trimStart()];
@@ -38,6 +46,7 @@ function words({ tokens, probabilities }) {
   });
 }
 
+/** @param {Translation} line */
 function showLine(line) {
   const row = document.createElement("p");
   if (line.long) {
@@ -45,7 +54,7 @@ function showLine(line) {
     row.textContent = say("This line is too long.");
   } else row.append(...words(line));
   output.append(row);
-  if (!line.unknown?.length) return;
+  if (!line.unknown.length) return;
   const note = document.createElement("p");
   note.className = "note";
   note.dir = "auto";
@@ -56,6 +65,7 @@ function showLine(line) {
 
 let last = 0;
 let shown = "";
+/** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
 
 function translate() {
@@ -64,10 +74,13 @@ function translate() {
   if (text === shown) return;
   shown = text;
   last += 1;
-  output.setAttribute("aria-busy", true);
+  output.setAttribute("aria-busy", "true");
   worker.postMessage({ id: last, text });
 }
 
+/** What the worker posts.
+ * @param {{ id: number, place: number, ready?: boolean, finished?: boolean, failed?: string }
+ *   & Translation} data */
 function heard(data) {
   if (data.failed) return refuse(data.failed);
   if (data.ready) {
@@ -75,7 +88,7 @@ function heard(data) {
     return translate();
   }
   if (data.id !== last) return;
-  if (data.finished) output.setAttribute("aria-busy", false);
+  if (data.finished) output.setAttribute("aria-busy", "false");
   else {
     if (!data.place) output.replaceChildren();
     showLine(data);
@@ -83,6 +96,7 @@ function heard(data) {
   place("legend").hidden = !output.querySelector("u");
 }
 
+/** @param {string} message */
 function refuse(message) {
   place("state").textContent = say("This browser cannot translate: {message}", { message });
 }
@@ -90,7 +104,7 @@ function refuse(message) {
 /** From a server, browsers install a page that has a manifest; from a file, none does. */
 function offerInstallation() {
   if (!location.protocol.startsWith("http")) return;
-  const icon = document.querySelector("link[rel=icon]").href;
+  const icon = /** @type {HTMLLinkElement} */ (document.querySelector("link[rel=icon]")).href;
   const manifest = {
     name: content.title,
     short_name: content.title,

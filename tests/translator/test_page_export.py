@@ -56,9 +56,9 @@ def test_it_translates_as_the_program_does(capsys):
     """Each word's probability is that of the model, and what cannot be translated says why."""
     model = model_content(read_translator(SHIPPED), "x")
     results = node(TRANSLATE, {"model": model, "lines": SENTENCES + STRANGE})
-    texts = [result.get("text") for result in results]
+    texts = [result["text"] for result in results]
     assert texts[: len(SENTENCES)] == translated(SENTENCES, capsys)
-    assert texts[-5:-3] == ["", ""] and results[-1] == {"long": True}
+    assert texts[-5:-3] == ["", ""] and results[-1]["long"]
     assert results[-2]["unknown"] == ["Ж", "漢", "{", "}"]
     capsys.readouterr()
     assert main(["translate", "--json", "--beam", "1", SENTENCES[0]]) == 0

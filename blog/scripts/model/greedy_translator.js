@@ -6,12 +6,22 @@ import { Model } from "./layers.js";
 import { largest, readTensors, softmax, unpack } from "./tensors.js";
 import { EOS, Tokenizer, UNK } from "./tokeniser.js";
 
-/** Weights as {name: {shape, data}}. Those in float16 come first; then, if there are `rows`, come
- *  matrices in 8 bits, each row to be multiplied by its number in `NAME.scale`. */
+/** @typedef {{ shape: number[], data: Float32Array }} Tensor
+ * @typedef {{ vocab: string[], merges: string[], config: object, weights: string,
+ *   shapes: Record<string, number[]>, rows?: Record<string, number[]> }} Content
+ * @typedef {{ text: string, tokens: string[], probabilities: number[], unknown: string[],
+ *   long?: boolean }} Translation `long`: the line is too long, and so there is none */
+
+/** Weights by their names. Those in float16 come first; then, if there are `rows`, come matrices
+ *  in 8 bits, each row to be multiplied by its number in `NAME.scale`.
+ * @param {Pick<Content, "shapes" | "rows">} content
+ * @param {Uint8Array} bytes */
 export function readWeights({ shapes, rows = {} }, bytes) {
+  /** @param {number[]} shape */
   const entries = ([outputs, inputs]) => outputs * inputs;
   const count = Object.values(rows).reduce((sum, shape) => sum + entries(shape), 0);
   let at = bytes.length - count;
+  /** @type {Record<string, Tensor>} */
   const tensors = readTensors(shapes, bytes.subarray(0, at));
   const whole = new Int8Array(bytes.buffer, bytes.byteOffset);
   for (const [name, shape] of Object.entries(rows)) {
@@ -28,16 +38,20 @@ export function readWeights({ shapes, rows = {} }, bytes) {
 }
 
 export class GreedyTranslator {
+  /** @param {Content} content
+   * @param {Uint8Array} bytes */
   constructor(content, bytes) {
     this.tokenizer = new Tokenizer(content.vocab, content.merges);
     this.model = new Model(content.config, readWeights(content, bytes));
   }
 
+  /** @param {Content} content */
   static async load(content) {
     return new GreedyTranslator(content, await unpack(content.weights));
   }
 
-  /** The characters of a line that the model has never seen. */
+  /** The characters of a line that the model has never seen.
+   * @param {string} line */
   unknown(line) {
     const characters = new Set(line.normalize("NFC"));
     return [...characters].filter(
@@ -45,13 +59,17 @@ export class GreedyTranslator {
     );
   }
 
-  /** A line's translation, its tokens and their probabilities. A generator: it yields after every
-   *  token, so that whoever runs it can stop. `long` is true of a line that is too long. */
+  /** A line's translation. It yields after every token, so that whoever runs it can stop.
+   * @param {string} line
+   * @returns {Generator<number, Translation, void>} */
   *steps(line) {
-    if (!line.trim()) return { text: "", tokens: [], probabilities: [] };
+    const none = { text: "", tokens: [], probabilities: [], unknown: [] };
+    if (!line.trim()) return none;
     const src = [...this.tokenizer.encode(line), EOS];
-    if (src.length > LONGEST) return { long: true };
+    if (src.length > LONGEST) return { ...none, long: true };
+    /** @type {number[]} */
     const probabilities = [];
+    /** @param {Float32Array} logits */
     const choose = (logits) => {
       const [id] = largest(logits, 1);
       probabilities.push(softmax(logits)[id]);

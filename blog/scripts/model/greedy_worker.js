@@ -6,9 +6,12 @@ import { GreedyTranslator } from "./greedy_translator.js";
 const BREATH_MS = 50; // after so long it looks whether there is a new text
 const pause = () => new Promise((go) => setTimeout(go));
 
+/** @type {GreedyTranslator} */
 let translator;
 let latest = 0;
 
+/** @param {number} id
+ * @param {string} text */
 async function translate(id, text) {
   let breath = performance.now();
   for (const [place, line] of text.split("\n").entries()) {
@@ -37,6 +40,6 @@ onmessage = async ({ data }) => {
       await translate(data.id, data.text);
     }
   } catch (error) {
-    postMessage({ failed: error.message });
+    postMessage({ failed: String(error) });
   }
 };
