@@ -195,7 +195,7 @@ def test_the_page_draws_in_a_browser(browser, committed_page, width, scheme):
 def test_the_readme_has_the_commands_that_ci_runs():
     readme, makefile = ((ROOT / name).read_text("utf-8") for name in ("README.md", "Makefile"))
     assert "make html" in readme and "make test" in readme
-    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("exec make test")
+    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith('exec make test "$@"')
     targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
     assert set(re.findall(r"(?:^|`)make ([a-z]+)", readme, re.M)) <= targets
     program = (ROOT / "translator" / "README.md").read_text("utf-8")
