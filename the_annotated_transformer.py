@@ -5181,8 +5181,9 @@ def example_patching() -> Any:
 #
 # ### Changing it
 #
-# > Change a function or class of Part 1 in this script, and train: `train --data multi30k --run runs/NEW`. The
-# > program calls the layers, so it trains and decodes what you wrote. Decoding goes step by step, so the program
+# > Change a function or class of Part 1 in this script, and train: `train --data multi30k --positions sinusoidal --run
+# > runs/NEW`. (Without that option, positions are rotary, and `positional_encoding` isn't called.) The program calls
+# > the layers, so it trains and decodes what you wrote. Decoding goes step by step, so the program
 # > first checks that this gives the same as the model does for all positions at once. If it doesn't, an error message
 # > names the layer. [`RotaryAttention`](since_2017.ipynb#Rotary-positions) shows another way: a new class that
 # > replaces one method. In a notebook, run the cells again from the one that you changed. If the live run isn't made

@@ -111,5 +111,5 @@ if __name__ == "__main__":
     ill = [finding for finding in findings if finding.ill]
     print(*ill or ["well: you have found all four"], sep="\n")
     if not ill:
-        print("next: change it and train. The exercises are in exercises.ipynb")
+        print("next: let your own code learn, with judge mine.py --learn; then exercises.ipynb")
     print(f"{(time.time() - CLOCK.stat().st_mtime) / 60:.0f} minutes so far")

@@ -171,6 +171,9 @@ def learn_numbers(
         say(f"20 {'✓' if passes else '✗'} it reads {count} of {UNSEEN} numbers that it never saw")
         if passes:
             read_typed(pupil, typed, say)
+            say(
+                "     next: a language, with --learn multi30k; then change it and train, exercises.ipynb"
+            )
         else:
             for reason in [*reasons, wrong_gate(reader) or ALL_GATES_RIGHT]:
                 say(f"     {reason}")

@@ -303,6 +303,10 @@ class Learner:
         if not math.isfinite(loss):
             line = self.nan_line(pairs)
             raise NotLearning(f"the loss is {loss} in update {self.step}{line}")
+        if loss < 0:
+            raise NotLearning(
+                f"the loss is {loss:.2f} in update {self.step}: a cross-entropy is never below 0"
+            )
         d_model = self.named["w['encoder']['table']"].shape[1]
         lrate = self.task["factor"] * self.module.rate(self.step, d_model, self.task["warmup"])
         with torch.no_grad():

@@ -248,8 +248,8 @@ def report(run: "Run", progress: "Progress", new: int) -> None:
             print(f"{best} has BLEU {progress.bleu:.1f}, and is better by chance at most")
     if progress.step < run.settings.warmup:
         print(
-            f"that is less than the warmup of {run.settings.warmup} updates: "
-            "the learning rate was still rising"
+            f"that is less than the warmup of {run.settings.warmup} updates, "
+            "so the learning rate never reached its peak"
         )
     if not new:
         print(

@@ -215,7 +215,7 @@ def of_log(rows: list[dict], warmup: int, guessing: float | None) -> list[Sympto
         sentence = "the last validation loss was no number: the run diverged, perhaps by its rate"
         symptoms.append(Symptom("diverged", "ill", sentence))
     if rows and step <= warmup:
-        sentence = f"{step} updates, and the rate rises until {warmup}: train longer"
+        sentence = f"{step} updates, and the rate needs {warmup} to reach its peak: train longer"
         symptoms.append(Symptom("warmup", "young", sentence))
     if guessing and losses and step > warmup and losses[-1] > guessing - 0.5:
         sentence = (
@@ -376,11 +376,10 @@ def of_variety(rows: list[list[int]], pairs: list[Pair]) -> Symptom:
 
 def of_updates(share: float, step: int) -> Symptom:
     """Whether a run has had the updates that its text takes, or a share; asked if it isn't good."""
-    sentence = f"{step} updates, as many as plan would take"
+    sentence = f"{step} updates, {share:.0%} of what plan would take"
     if share >= 0.5:
         return Symptom("updates", "well", sentence)
-    sentence = f"{step} updates, {share:.0%} of what plan would take: train longer"
-    return Symptom("updates", "young", sentence)
+    return Symptom("updates", "young", f"{sentence}: train longer")
 
 
 def diagnose(

@@ -114,6 +114,7 @@ STUCK = {
     "a rate": ("return d_model**-0.5 *", "return 1e30 * d_model**-0.5 *",
                r"the loss is \S+ in update [23]: first in line \d+"),
     "adam": ("m, v = 0.9 * m", "m, v = g.log(), 0.9 * m", r"adam makes w\[.*\] not finite in update 1"),
+    "a sign": ("return -((1 - smoothing)", "return ((1 - smoothing)", "a cross-entropy is never below 0"),
     "no tensor": ("[known].sum()", "[known].sum().item()", "loss gives float, and no tensor"),
 }  # fmt: skip
 
