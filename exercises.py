@@ -792,5 +792,4 @@ def example_answer_6_1() -> Chart:
 # ## What comes next
 #
 # > You have reached the end of the ladder. What is left is a translator for a text of your own: `python
-# > the_annotated_transformer.py plan FOLDER` says what to expect of yours, and [the program's
-# > README](translator/README.md) has the rest.
+# > the_annotated_transformer.py plan FOLDER` says what to expect of yours, and `translator/README.md` has the rest.

@@ -273,7 +273,7 @@ def test_the_tool_finds_nothing_to_mend_and_writes_the_notebook(monkeypatch, tmp
     out = tmp_path / "zh" / "exercises.ipynb"
     apply = ["apply", "zh", ROOT / "exercises.ipynb", out]
     subprocess.run([sys.executable, "-m", "blog", "edition", *apply], cwd=ROOT, check=True)
-    assert "自动批改的练习" in out.read_text("utf-8")
+    assert "练习：改动并训练" in out.read_text("utf-8")
 
 
 def test_every_text_of_the_scripts_own_is_found():
