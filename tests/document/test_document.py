@@ -167,7 +167,7 @@ def test_a_page_is_self_contained(committed_page, name):
     text = re.sub(r"(?s)<script.*?</script>", "", text)  # which write links of their own
     assert not re.findall(r"""(?:src|srcset)="(?!data:)[^"]+""", text)
     ids = re.findall(r'<h[1-6] id="([^"]+)"', text)
-    assert len(ids) == len(set(ids)) > 10
+    assert len(ids) == len(set(ids)) > 8
     targets = re.findall(r'href="#([^"]+)"', text)
     assert not [target for target in targets if f'id="{target}"' not in text]
     # a link to another notebook leads to its page
