@@ -143,9 +143,7 @@ def line_of(pupil: Pupil, n: int) -> str:
     return f"{tat.german_number(n)} → {digits or 'nothing'}"
 
 
-def learn_numbers(
-    path: Path, say: Say = print, typed: Iterable[str] = (), seed: int = 0
-) -> bool:  # fmt: skip
+def learn_numbers(path: Path, say: Say = print, typed: Iterable[str] = (), seed: int = 0) -> bool:
     """Let a file learn German numbers; says what it reads by then, and whether it passes.
 
     In the end it reads those that were typed.
