@@ -22,7 +22,7 @@
 #
 # | how to read | what | time |
 # |---|---|---|
-# | **the road**, on a first visit | Part 1 as far as [the model assembled](#The-model-assembled); Part 2 as far as [while it learns](#While-it-learns); *What next* as far as [what to do now](#What-to-do-now) | about 72 minutes, ten of them at a model that learns and in the clinic |
+# | **the road**, on a first visit | Part 1 as far as [the model assembled](#The-model-assembled); Part 2 as far as [while it learns](#While-it-learns); *What next* as far as [what to do now](#What-to-do-now) | about 70 minutes, ten of them at a model that learns and in the clinic |
 # | **everything**, if you want to build systems like this yourself | Parts 1 to 6, those after Part 3 in any order; then [Since 2017](since_2017.ipynb) | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered); the [glossary](#Glossary) | |
 
@@ -33,15 +33,14 @@
 # # Part 0: Prelims
 #
 # > This part is folded: imports, and helpers that draw and check. Go straight on to [Part
-# > 1](#Part-1:-A-sentence-through-the-model). One thing first: paragraphs without a bar on their left, such as this
-# > document's formulas, say what the paper says (on the web page it's those with a bar). The paper's model has six
-# > layers and width 512. Ours has four and 128, and everything that is computed here is ours.
+# > 1](#Part-1:-A-sentence-through-the-model). One thing first: in the notebook, a bar on the left
+# > marks our commentary; on the web page, it marks what the paper says. The paper's model has six layers and width 512.
+# > Ours has four and 128, and everything that is computed here is ours.
 # >
 # > <details><summary>How this text is laid out, and what you need</summary>
 # >
 # > Some paragraphs say what the paper says, in our own words, with its section and equation numbers. The others are our
-# > commentary; in the notebook they have a bar on their left, on the web page it's the paper's that have one. Code is
-# > folded if it only draws, prints, checks, or puts together what you already know; so is everything that you can skip
+# > commentary. Code is folded if it only draws, prints, checks, or puts together what you already know; so is everything that you can skip
 # > on a first reading. A *side room* is a section that isn't on the road. Where it says *Predict*, stop and make up
 # > your mind before you open the answer: a wrong guess teaches most. The output that follows stays hidden until you've
 # > chosen (in Jupyter, until you click on the three dots). In what is live on the page, `·` is put before a piece that
@@ -671,8 +670,8 @@ def example_attention() -> None:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **3.** `Bank` gets 49%, and no other token more than about a tenth. In the case on paper it got nearly all, but
-# > there it had two rivals, not fourteen. And 7% for each would mean that training had learned nothing.
+# > **3.** `Bank` gets 49%, and no other token more than about a tenth. On paper it got nearly all (1), with two rivals
+# > instead of fourteen; 7% for each (2) would mean that training had learned nothing.
 # >
 # > </details>
 
@@ -969,7 +968,7 @@ def join_heads(x: Tensor) -> Tensor:
 
 # %% [markdown]
 # > (`B` is the number of sentences that are processed side by side, here 1.) With these two, multi-head attention is
-# > six lines. `W_q` to `W_o` are the four matrices; `W_q(x)` multiplies $x$ by $W^Q$, without a bias:
+# > five lines. `W_q` to `W_o` are the four matrices; `W_q(x)` multiplies $x$ by $W^Q$, without a bias:
 
 
 # %%
@@ -1108,9 +1107,6 @@ def example_four_heads() -> Chart:
 # > random weights, so they can go different ways, but nothing forces them to: in trained models, many heads can be
 # > removed with little loss (Michel et al., 2019; Voita et al., 2019).
 # >
-# > With eight heads instead of four, each would be half as wide: the four matrices would remain 128 × 128, and only the
-# > number of maps would double.
-# >
 # > <details class="note"><summary>Two products say everything about a head</summary>
 # >
 # > Cut $W^O$ into $h$ blocks of rows, one for each head, and the result is a sum, $\sum_i \mathrm{head}_i W_i^O$: each
@@ -1162,21 +1158,6 @@ class SublayerConnection(nn.Module):
         return x + sublayer(self.norm(x))
 
 
-# %% [markdown]
-# > **Predict.** Suppose that all vectors on the stream were ten times as long. What would the first attention add?
-# >
-# > 1. something else: its softmax would put all the weight on one key
-# > 2. ten times as much
-# > 3. the same as now
-# >
-# > <details class="answer"><summary>Look</summary>
-# >
-# > **3.** The norm undoes the factor before the queries, keys and values are made, so neither 1 nor 2 can happen. But
-# > what is added would then be small beside the stream: the larger the stream, the less a layer changes it.
-# >
-# > </details>
-
-
 # %%
 # @title LayerNorm in three lines
 def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
@@ -1221,7 +1202,7 @@ def example_residual() -> None:
 # %% [markdown]
 # > `auf` receives more than any other token, about half the size of its own vector (0.72 against 1.57). Even so, after
 # > the sum `auf` is still mostly `auf`: its cosine with the vector before the sum is 0.93. (The gain has learned to be
-# > small: what attention reads has a size of 0.15, not 1.)
+# > small, so what attention reads has a size of 0.15.)
 # >
 # > <details class="note"><summary>Details of the norm, the earlier editions, and batch normalisation</summary>
 # >
@@ -1252,18 +1233,8 @@ def example_residual() -> None:
 # > vector says how well it's met, and the ReLU cuts off anything below zero. The matching row of $W_2$ is the
 # > conclusion: the vector that is added to the stream, in proportion to how well the condition is met.
 # >
-# > **Predict.** Leave out the ReLU, and train. What can the two matrices compute then?
-# >
-# > 1. nothing that a single matrix of 128 × 128 couldn't
-# > 2. less than with it, but still more than one matrix, as there are 256 neurons in between
-# > 3. the same, as the softmax of the next attention bends things anyway
-# >
-# > <details class="answer"><summary>Look</summary>
-# >
-# > **1.** $(xW_1)W_2 = x(W_1W_2)$, and $W_1W_2$ is one matrix, however wide the middle (so not 2). The next softmax
-# > bends only the weights of an average (3). It's the ReLU that turns a matrix into rules: "if … then".
-# >
-# > </details>
+# > Without the ReLU, $(xW_1)W_2 = x(W_1W_2)$ would be a single matrix, however wide the middle. The ReLU makes rules of
+# > it: "if … then".
 
 
 # %%
@@ -1309,9 +1280,8 @@ def example_neuron(number: int = 215) -> Chart:
 
 
 # %% [markdown]
-# > It's a verb detector. If we give the model each token of its vocabulary, followed by `</s>`, this neuron responds
-# > most strongly to `raucht` (smokes), `liest` (reads), `bedient` (serves), `rutscht` (slides), `zeigen` (show) and
-# > `nimmt` (takes).
+# > It's a verb detector. Of all tokens of the vocabulary, each followed by `</s>`, it responds most strongly to `raucht`
+# > (smokes), `liest` (reads) and `bedient` (serves).
 # >
 # > <details class="note"><summary>Why four times as wide?</summary>
 # >
@@ -1428,9 +1398,8 @@ def example_streams() -> Any:
 
 # %% [markdown]
 # > Inside the stack, nothing normalises the stream itself, so it grows from layer to layer, sixfold in all. That is why
-# > the stack ends with one more norm. Each layer turns the vectors a little further, but even at the top a word still
-# > points roughly the way it did at the start. What comes out at the top is called the *memory*: one vector for each
-# > German token, a vector that knows its surroundings. It's all that the decoder will ever see of the German.
+# > the stack ends with one more norm. What comes out at the top is called the *memory*: one vector for each German token,
+# > a vector that knows its surroundings. It's all that the decoder will ever see of the German.
 #
 # ## The decoder writes (Sections 3.1 and 3.2.3)
 #
@@ -1455,8 +1424,8 @@ def example_streams() -> Any:
 #
 # > Why hide the future from a decoder that hasn't written it yet? The decoder predicts a word at *every* position. When
 # > it writes, only the last prediction is used. When it learns, it reads a finished translation, and all predictions
-# > count at once ([Part 2](#Part-2:-How-it-learns)). The answer to each position then stands one place further on, so
-# > no position may look ahead, in any layer.
+# > count at once ([Part 2](#Part-2:-How-it-learns)). What a position has to predict is then the next token of that very
+# > translation, so no position may look ahead, in any layer.
 # >
 # > **Why $-\infty$ before the softmax, and not zero weights after it?** As $e^{-\infty} = 0$, a hidden key gets exactly
 # > no weight, and the softmax shares the whole weight among the others. If you set weights to zero afterwards, the
@@ -1500,9 +1469,9 @@ def example_masks() -> Chart:
 
 
 # %% [markdown]
-# > In two of the masks all rows are equal, so the code keeps only one. Masks are combined with *and*: the decoder may
-# > attend to a key if it is real **and** not in the future. In attention with heads, scores have one dimension more,
-# > (B, h, T, S), and so must the mask: `mask.unsqueeze(1)`. Without that, a batch of as many sentences as heads would
+# > In two of the masks all rows are equal, so the code keeps only one. In attention with heads, scores have one dimension more,
+# > (B, h, T, S), and so must the mask: `mask.unsqueeze(1)`. Without that, a mask (B, T, S) would be taken for
+# > one of (h, T, S): a batch of as many sentences as heads would
 # > run, and be wrong.
 # >
 # > <details><summary>What if every key of a row is masked? And does a mask know the order?</summary>
@@ -1633,8 +1602,7 @@ def example_cross() -> Chart:
 
 # %% [markdown]
 # > Each row is labelled with the token that it reads and the one that it's about to predict. English follows German
-# > almost word for word here, so much of the map is close to a diagonal. (Both *are* and *sitting* are made from
-# > `sitzen`.)
+# > almost word for word here, so much of the map is close to a diagonal.
 #
 # ## A vector becomes a word (Section 3.4)
 #
@@ -1763,11 +1731,11 @@ def example_top_five() -> Any:
 #
 # ![Where we are: everything](images/here/assembled.svg)
 #
-# > **The journey so far.** Tokens became ids, ids became vectors, and each vector was told its position. In four
-# > encoder layers, every position read the others, and a small network worked on what it had read; both only added to
-# > the stream. The decoder did the same with what had been written, looked at the memory as well, and turned its last
-# > vector into probabilities. The folded cells make one object of the parts: `encode` turns a source into its memory,
-# > `decode` a target into vectors, and calling the model does both and returns logits.
+# > **The journey so far.** Tokens became vectors, and each was told its position. In the encoder, every position read the
+# > others, and a small network worked on what it had read; both only added to the stream. The decoder did the same with
+# > what had been written, looked at the memory as well, and turned its last vector into probabilities. The folded cells
+# > make one object of the parts: `encode` turns a source into its memory, `decode` a target into vectors, and calling the
+# > model does both and returns logits.
 
 
 # %%
@@ -2206,7 +2174,7 @@ def example_pre_post() -> Chart:
 # > do after a mistake of its own, which is called *exposure bias*.
 # >
 # > **Predict.** Suppose that you forget the shift: each position has to predict the very token that it reads. What does
-# > the trained model write?
+# > a model that was trained like this write?
 # >
 # > 1. the right translation, but each word one step late
 # > 2. the same token again and again
@@ -2285,19 +2253,17 @@ def example_shift() -> Any:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** About 127. A model that finds all tokens equally likely has a loss of 8.7 (1), and for less it would have to
-# > know something (3). But this one is *sure*, and wrong. What it reads stays on the stream, and the output layer has
-# > the same rows: a row's product with itself adds up 128 squares, so each position is sure of the token that it has
-# > just read. So the entries must begin at about $d_{\text{model}}^{-0.5}$, and tokens that are read are multiplied by
-# > $\sqrt{d_{\text{model}}}$. Then the first loss is about 9. Always compare it with the logarithm of the vocabulary's
-# > size.
+# > **2.** About 127. Finding all tokens equally likely costs 8.7 (1), and for less it would have to know something (3).
+# > But this one is *sure*, and wrong. What it reads stays on the stream, and the output layer has the same rows: a row's
+# > product with itself adds up 128 squares, so each position is sure of the token that it has just read. So the entries
+# > must begin at about $d_{\text{model}}^{-0.5}$, and tokens that are read are multiplied by $\sqrt{d_{\text{model}}}$.
+# > Then the first loss is about 9. (Always compare it with the logarithm of the vocabulary's size.)
 # >
 # > </details>
 # >
 # > **Where learning begins: $p - q$.** How should the scores change so that the loss falls? The probabilities are the
 # > softmax of the logits $z$, so $\log p_k = z_k - \log \sum_j e^{z_j}$. Let $q$ be what the model should say: 1 for
-# > the right token, 0 for all others. (With [label smoothing](#Regularisation-(Section-5.4)), as our model was trained,
-# > it's about 0.9 for the right token and a little for the others.) Then the loss is $-\sum_k q_k \log p_k = \log
+# > the right token, 0 for all others. Then the loss is $-\sum_k q_k \log p_k = \log
 # > \sum_j e^{z_j} - \sum_k q_k z_k$, and its derivative is what the model says minus what it should say:
 # >
 # > $$\frac{\partial\,\mathrm{loss}}{\partial z_k} = p_k - q_k$$
@@ -2417,11 +2383,11 @@ def example_learn() -> None:
 # >
 # > <details class="answer"><summary>What happens</summary>
 # >
-# > **1.** *while while while while while while while while a man reads a man reads a bench.* Each position could read
-# > its answer one place further on, so that's what the model learned to do. When it writes, there's nothing further on
-# > to read: it hasn't learned the sentence (2). Nor does it copy what it has just read (3), which is what happens
-# > without the shift: try `learn_one_sentence(shift=False)`. A test shows such a leak without training: change one
-# > token of the target, and [no earlier prediction may move](#What-the-loss-can't-see).
+# > **1.** *while while while while while while while while a man reads a man reads a bench.* Each position learned to
+# > read its answer one place further on. When it writes, there's nothing further on to read: it hasn't learned the
+# > sentence (2). Copying what it has just read (3) is what happens without the shift: try
+# > `learn_one_sentence(shift=False)`. A test shows such a leak without training: change one token of the target, and
+# > [no earlier prediction may move](#What-the-loss-can't-see).
 # >
 # > </details>
 #
@@ -2451,9 +2417,9 @@ def example_while_it_learns() -> Any:
 # > <details class="answer"><summary>Look</summary>
 # >
 # > **2.** Grey (3) is what it looks like after 85 updates. After 170, the rows that predict *man* and *newspaper* look
-# > at a noun, but both look at `Bank`; those that predict *a* look at articles. (Five of the 15 rows haven't even
-# > found the kind.) After 850, the row that predicts *reads* has found `liest`, and most other rows have found their word. So it isn't the same map that gets darker (1):
-# > first the model learns which *kind* of word it needs, then which one.
+# > at a noun, but both look at `Bank`; those that predict *a* look at articles. After 850, most rows have found their
+# > word. So it isn't the same map that gets darker (1): first the model learns which *kind* of word it needs, then which
+# > one.
 # >
 # > </details>
 
