@@ -379,7 +379,7 @@ def saved_rows(name: str) -> list[dict]:
 #
 # <details><summary>The paper's figures, and what came before it</summary>
 #
-# On WMT 2014 English-German the network reached a score of 28.4 BLEU (a measure of how closely a translation agrees
+# On WMT 2014 English-German the larger of the paper's two models reached a score of 28.4 BLEU (a measure of how closely a translation agrees
 # with a person's; [Part 3](#BLEU) computes it), more than 2 points above the best earlier results; on English-French
 # it reached 41.8, the best of any single model, after three and a half days on eight GPUs. It also learned to parse
 # English, from both large and small amounts of training data.
@@ -2325,7 +2325,8 @@ def example_rate() -> Chart:
 # %% [markdown]
 # > The optimiser, Adam, moves each weight against its gradient, by at most about the learning rate. It takes roughly
 # > the mean of the last ten gradients, and divides it by the usual size of this weight's gradients. While Adam is still
-# > finding out what's usual, the rate is small: that's the warmup. (A [side room](#Optimiser-(Section-5.3)) says more.
+# > finding out what's usual, the rate is small: that's the warmup. (A model in the paper's order that starts at the full rate may learn nothing.
+# > A [side room](#Optimiser-(Section-5.3)) says more.
 # > `factor` scales the whole curve; in the paper it's 1.)
 # >
 # > Real training also uses *dropout*: a tenth of the numbers in what each sublayer adds, and in the sums of embedding
@@ -4618,7 +4619,7 @@ def example_paper_table_3() -> Any:
 # > of the model costs most, 2.6<!--d_model = 64-->; twice the width gains 0.7<!--d_model = 256-->. Dropout (D) hurts: 0.1 costs 1.2<!--dropout = 0.1--> and 0.25 more than four,
 # > probably because four passes are too few for overfitting to begin. Learned positions (E) are 1.3<!--positions = learned--> worse than
 # > sinusoids, and without any, the model loses more than five; with [rotary
-# > positions](since_2017.ipynb#Rotary-positions) it gains 1.4<!--rotary-->. If you also allow for the thirty comparisons that we
+# > positions](since_2017.ipynb#Rotary-positions) it gains 1.4<!--rotary--> (with a beam, as all of these). If you also allow for the thirty comparisons that we
 # > made, any difference below 1.84<!--reach corrected--> could be chance, even the loss of sixteen heads (1.81<!--h = 16 exactly-->) and the gain of rotary
 # > positions.
 # >
