@@ -16,8 +16,8 @@ from torch import Tensor, nn
 import the_annotated_transformer as tat
 from practice.wires import wires
 from the_annotated_transformer import Pair
+from translator.agreement import precise
 from translator.files import MEMORY, Refused
-from translator.stepping import precise
 from translator.trainer import Objective, ParallelTrainer
 
 # nats: a fresh model's wires move predictions by 0.01 to 3, rounding by 1e-6
