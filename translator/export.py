@@ -193,6 +193,7 @@ def specification(translator: Translator) -> Any:
         check_marian(model)
     else:
         check_papers(model)
+    # only now: what can't be exported is named even where the package is missing
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
 
