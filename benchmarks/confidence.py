@@ -44,18 +44,20 @@ def contrasts() -> dict[str, list[tuple[str, str, str]]]:
     """Twenty triples of each kind: German, its translation, one that differs where it matters."""
     negation, numbers = [], []
     for (german, english), (verb, doing) in itertools.product(PEOPLE.items(), DOING.items()):
-        right, wrong = f"{english} is not {doing}.", f"{english} is {doing}."
-        negation.append((f"{german} {verb} nicht.", right, wrong))
+        true, false = f"{english} is not {doing}.", f"{english} is {doing}."
+        negation.append((f"{german} {verb} nicht.", true, false))
     words = list(COUNTED.values())
-    for scene, said in SCENES.items():
+    for scene, scene_in_english in SCENES.items():
         for i, number in enumerate(COUNTED):
-            other = words[(i + 1) % len(words)]
-            right, wrong = (f"{word.capitalize()} {said}." for word in (words[i], other))
-            numbers.append((f"{number.capitalize()} {scene}.", right, wrong))
+            another = words[(i + 1) % len(words)]
+            true, false = (
+                f"{word.capitalize()} {scene_in_english}." for word in (words[i], another)
+            )
+            numbers.append((f"{number.capitalize()} {scene}.", true, false))
     names = []
-    for name, other in zip(NAMES, NAMES[1:] + NAMES[:1], strict=True):
-        right, wrong = (f"{who} is reading a book." for who in (name, other))
-        names.append((f"{name} liest ein Buch.", right, wrong))
+    for name, another in zip(NAMES, NAMES[1:] + NAMES[:1], strict=True):
+        true, false = (f"{who} is reading a book." for who in (name, another))
+        names.append((f"{name} liest ein Buch.", true, false))
     return {"negation": negation, "numbers": numbers, "names": names}
 
 
@@ -77,38 +79,38 @@ def preferred(translator: tat.Translator, triples: list[tuple[str, str, str]]) -
     From English, sides change places. Then the German sentence is what is written: it is more
     probable after its own English than after the other.
     """
-    right = 0
+    count = 0
     for german, true, false in triples:
         if translator.languages == ("de", "en"):
-            right += log_prob(translator, german, true) > log_prob(translator, german, false)
+            count += log_prob(translator, german, true) > log_prob(translator, german, false)
         else:
-            right += log_prob(translator, true, german) > log_prob(translator, false, german)
-    return right / len(triples)
+            count += log_prob(translator, true, german) > log_prob(translator, false, german)
+    return count / len(triples)
 
 
-def in_bins(found: list[tuple[float, bool]]) -> list[dict[str, Any]]:
+def in_bins(answers: list[tuple[float, bool]]) -> list[dict[str, Any]]:
     """Probabilities and whether each was right, in bins: mean probability, share right, number."""
     bins = []
     for low, high in zip(EDGES, EDGES[1:], strict=False):
-        here = [one for one in found if low <= one[0] < high or one[0] == high == 1]
-        if here:
-            mean, right = (sum(values) / len(here) for values in zip(*here, strict=True))
+        in_bin = [answer for answer in answers if low <= answer[0] < high or answer[0] == high == 1]
+        if in_bin:
+            mean, share = (sum(values) / len(in_bin) for values in zip(*in_bin, strict=True))
             row = {"from": low, "to": high, "mean": round(mean, 4)}
-            bins.append(row | {"right": round(right, 4), "count": len(here)})
+            bins.append(row | {"right": round(share, 4), "count": len(in_bin)})
     return bins
 
 
 def words(tokens: list[str], log_probs: list[float]) -> list[tuple[str, float]]:
     """The words that tokens spell, each with the probability of all its tokens."""
-    found: list[tuple[str, float]] = []
+    spelt: list[tuple[str, float]] = []
     for token, value in zip(tokens, log_probs, strict=True):
         if token == "</s>":
             continue
-        if token.startswith("▁") or not found or not token.isalnum() or not found[-1][0].isalnum():
-            found.append((token.removeprefix("▁"), value))
+        if token.startswith("▁") or not spelt or not token.isalnum() or not spelt[-1][0].isalnum():
+            spelt.append((token.removeprefix("▁"), value))
         else:
-            found[-1] = found[-1][0] + token, found[-1][1] + value
-    return [(word, math.exp(value)) for word, value in found]
+            spelt[-1] = spelt[-1][0] + token, spelt[-1][1] + value
+    return [(word, math.exp(value)) for word, value in spelt]
 
 
 def calibration(translator: tat.Translator, pairs: list[tuple[str, str]]) -> dict[str, Any]:
@@ -118,15 +120,16 @@ def calibration(translator: tat.Translator, pairs: list[tuple[str, str]]) -> dic
     """
     from sacrebleu.metrics import CHRF
 
-    sentences, tokens, chrf = [], [], CHRF()
+    sentences, tokens = [], []
+    chrf = CHRF()
     sources, references = map(list, zip(*pairs, strict=True))
     translations = judged(Search(translator, tat.BEAM), sources, print)
-    for found, reference in zip(translations, references, strict=True):
-        score = chrf.sentence_score(found["translation"], [reference]).score
-        sentences.append((math.exp(found["mean_log_prob"]), score >= GOOD))
-        there = set(reference.lower().replace(".", " ").replace(",", " ").split())
-        spelt = words(found["tokens"], found["log_probs"])
-        tokens += [(p, word.lower() in there) for word, p in spelt if word.isalpha()]
+    for result, reference in zip(translations, references, strict=True):
+        score = chrf.sentence_score(result["translation"], [reference]).score
+        sentences.append((math.exp(result["mean_log_prob"]), score >= GOOD))
+        words_of_reference = set(reference.lower().replace(".", " ").replace(",", " ").split())
+        spelt = words(result["tokens"], result["log_probs"])
+        tokens += [(p, word.lower() in words_of_reference) for word, p in spelt if word.isalpha()]
     return {"chrf": GOOD, "sentences": in_bins(sentences), "words": in_bins(tokens)}
 
 
@@ -149,18 +152,23 @@ def benchmark(
     """
     for folder in models or MODELS:
         translator = read_translator(folder)
-        about = {"model": folder.name, "data": portable(data)}
-        about |= {"split": split, "sentences": sentences}
-        if rows.saved(about):
+        model_key = {"model": folder.name, "data": portable(data)}
+        model_key |= {"split": split, "sentences": sentences}
+        if rows.saved(model_key):
             continue
-        found = calibration(translator, load_pairs(data, split, *translator.languages)[:sentences])
+        bins_by_kind = calibration(
+            translator, load_pairs(data, split, *translator.languages)[:sentences]
+        )
         shares = {kind: preferred(translator, triples) for kind, triples in contrasts().items()}
         kinds = {kind: round(share, 4) for kind, share in shares.items()}
-        row = about | {"search": f"beam {tat.BEAM}, alpha {tat.ALPHA}"}
-        row |= {"calibration": found, "contrasts": kinds}
+        row = model_key | {"search": f"beam {tat.BEAM}, alpha {tat.ALPHA}"}
+        row |= {"calibration": bins_by_kind, "contrasts": kinds}
         rows.add(row, choose_device())
         print(f"{folder.name}: {kinds}")
         for kind in ("sentences", "words"):
-            for one in found[kind]:
-                reach = f"{one['from']:.1f} to {one['to']:.1f}"
-                print(f"  {kind} {reach}: right {one['right']:.0%} of {one['count']:,}")
+            for row_of_bin in bins_by_kind[kind]:
+                print(
+                    "  {} {from:.1f} to {to:.1f}: right {right:.0%} of {count:,}".format(
+                        kind, **row_of_bin
+                    )
+                )
