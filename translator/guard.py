@@ -43,6 +43,7 @@ def doubts(trainer: ParallelTrainer) -> Iterator[str]:
             loss_by_logits = mean_loss(logits(trainer, pairs), pairs, eps)
         if not math.isfinite(loss_by_logits):
             return  # the training says so, and ends
+        # twice: a gradient that isn't cleared between updates would grow
         for _ in range(2):
             loss = trainer.gradient(pairs)
             grads = [p.grad for p in trainer.model.parameters() if p.requires_grad]

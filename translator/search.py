@@ -66,9 +66,8 @@ class Beam:
         which row each place goes on from: (sources, places).
         """
         sources = len(self.log_p)
-        logits = logits.float()
-        top, tokens = logits.topk(min(self.width, logits.size(-1)))  # no row can need more
-        gain = top - logits.logsumexp(-1, keepdim=True)
+        top, tokens = logits.float().topk(min(self.width, logits.size(-1)))  # no row needs more
+        gain = top - logits.float().logsumexp(-1, keepdim=True)
         extensions = (self.log_p.view(-1, 1) + gain).view(sources, -1)  # (sources, places * k)
         self.log_p, best = extensions.topk(self.width)
         first = torch.arange(0, sources * self.width, self.width, device=best.device)

@@ -22,11 +22,6 @@ from translator.agreement import compare
 from translator.files import Refused, nobody
 
 
-def chosen(layers: list[tuple[Tensor, ...]], rows: Tensor) -> list[tuple[Tensor, ...]]:
-    """Some rows of the keys and values of each layer."""
-    return [tuple(y.index_select(0, rows) for y in keys_values) for keys_values in layers]
-
-
 class StepwiseDecoder(tat.CachedDecoder):
     """The document's cached decoder, where several rows may search for one source.
 
@@ -49,9 +44,9 @@ class StepwiseDecoder(tat.CachedDecoder):
 
     def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
         """Go on with these rows, in this order, and with these sources (None: with all)."""
-        self.past = chosen(self.past, rows)
+        self.past = [tuple(y.index_select(0, rows) for y in pair) for pair in self.past]
         if sources is not None:
-            self.source = chosen(self.source, sources)
+            self.source = [tuple(y.index_select(0, sources) for y in pair) for pair in self.source]
             # pyrefly: ignore[unsupported-operation] who selects among sources has masked them
             self.src_mask = self.src_mask[sources]
 
