@@ -1,14 +1,12 @@
-"""How far to trust a probability: calibration on a split, and contrast pairs.
+"""How far to trust a probability: calibration on a split.
 
-The sentences of such a pair differ in one word that matters.
+Rows up to commit 2a83660 also have contrast pairs of captions, which differ in one word that
+matters.
 """
 
-import itertools
 import math
 from pathlib import Path
 from typing import Any
-
-import torch
 
 import the_annotated_transformer as tat
 from benchmarks.shared import RESULTS, Data, Rows, Sentences, portable
@@ -21,71 +19,6 @@ from translator.sources import load_pairs
 MODELS = Path("models/multi30k-de-en"), Path("models/multi30k-en-de")
 GOOD = 60.0  # chrF of a sentence from which on it counts as right
 EDGES = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of probabilities
-DOING = {  # German, English; one speaks of a man, a woman, ...
-    "schläft": "sleeping", "lacht": "laughing", "singt": "singing", "tanzt": "dancing",
-    "springt": "jumping", "liest": "reading", "läuft": "running", "sitzt": "sitting",
-    "steht": "standing", "spielt": "playing",
-}  # fmt: skip
-PEOPLE = {"Der Mann": "The man", "Die Frau": "The woman"}
-COUNTED = {"zwei": "two", "drei": "three", "vier": "four", "fünf": "five", "sechs": "six"}
-SCENES = {
-    "Hunde laufen durch den Schnee": "dogs run through the snow",
-    "Männer sitzen auf einer Bank": "men sit on a bench",
-    "Kinder spielen am Strand": "children play on the beach",
-    "Frauen gehen die Straße entlang": "women walk down the street",
-}
-NAMES = (
-    "Anna", "Peter", "Maria", "Thomas", "Julia", "Michael", "Laura", "Daniel", "Sarah", "David",
-    "Lisa", "Martin", "Nina", "Robert", "Eva", "Simon", "Emma", "Paul", "Clara", "Felix",
-)  # fmt: skip
-
-
-def contrasts() -> dict[str, list[tuple[str, str, str]]]:
-    """Twenty triples of each kind: German, its translation, one that differs where it matters."""
-    negation, numbers = [], []
-    for (german, english), (verb, doing) in itertools.product(PEOPLE.items(), DOING.items()):
-        true, false = f"{english} is not {doing}.", f"{english} is {doing}."
-        negation.append((f"{german} {verb} nicht.", true, false))
-    words = list(COUNTED.values())
-    for scene, scene_in_english in SCENES.items():
-        for i, number in enumerate(COUNTED):
-            another = words[(i + 1) % len(words)]
-            true, false = (
-                f"{word.capitalize()} {scene_in_english}." for word in (words[i], another)
-            )
-            numbers.append((f"{number.capitalize()} {scene}.", true, false))
-    names = []
-    for name, another in zip(NAMES, NAMES[1:] + NAMES[:1], strict=True):
-        true, false = (f"{who} is reading a book." for who in (name, another))
-        names.append((f"{name} liest ein Buch.", true, false))
-    return {"negation": negation, "numbers": numbers, "names": names}
-
-
-@torch.inference_mode()
-def log_prob(translator: tat.Translator, source: str, target: str) -> float:
-    """The mean log-probability of the tokens of a given translation."""
-    model, tokenizer, (src, tgt) = translator
-    read, written = tokenizer.encode(source, src), tokenizer.encode(target, tgt)
-    pair = tat.Pair([*read, tat.EOS], [tat.BOS, *written, tat.EOS])
-    batch = tat.make_batch([pair]).to(next(model.parameters()).device)
-    with tat.evaluating(model):
-        log_p = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask).log_softmax(-1)
-    return float(log_p.gather(-1, batch.tgt_y.unsqueeze(-1)).mean())
-
-
-def preferred(translator: tat.Translator, triples: list[tuple[str, str, str]]) -> float:
-    """The share of triples in which the right translation is the more probable one.
-
-    From English, sides change places. Then the German sentence is what is written: it is more
-    probable after its own English than after the other.
-    """
-    count = 0
-    for german, true, false in triples:
-        if translator.languages == ("de", "en"):
-            count += log_prob(translator, german, true) > log_prob(translator, german, false)
-        else:
-            count += log_prob(translator, true, german) > log_prob(translator, false, german)
-    return count / len(triples)
 
 
 def in_bins(answers: list[tuple[float, bool]]) -> list[dict[str, Any]]:
@@ -137,14 +70,11 @@ def benchmark(
     *models: Path, data: Data = "multi30k", split: str = "val", sentences: Sentences = None,
     rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Say how often a model is right when it says that it is sure,
-    and whether it minds negations, numbers and names.
+    """Say how often a model is right when it says that it is sure.
 
     A sentence's confidence is the geometric mean of its tokens' probabilities; it counts as right
     from a chrF of 60 on. A word's is the product over its tokens; it counts as right if the
-    reference has it anywhere. Translations are those of the document's beam. Of contrast pairs
-    (twenty for negation, numbers and names each) the share is given in which the right sentence is
-    the more probable one.
+    reference has it anywhere. Translations are those of the document's beam.
 
     Args:
         models: by default the shipped ones of both directions
@@ -159,12 +89,9 @@ def benchmark(
         bins_by_kind = calibration(
             translator, load_pairs(data, split, *translator.languages)[:sentences]
         )
-        shares = {kind: preferred(translator, triples) for kind, triples in contrasts().items()}
-        kinds = {kind: round(share, 4) for kind, share in shares.items()}
         row = model_key | {"search": f"beam {tat.BEAM}, alpha {tat.ALPHA}"}
-        row |= {"calibration": bins_by_kind, "contrasts": kinds}
-        rows.add(row, choose_device())
-        print(f"{folder.name}: {kinds}")
+        rows.add(row | {"calibration": bins_by_kind}, choose_device())
+        print(folder.name)
         for kind in ("sentences", "words"):
             for row_of_bin in bins_by_kind[kind]:
                 print(
