@@ -48,9 +48,10 @@ def by_python(python: str, seed: int) -> dict[str, object]:
     process = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, encoding="utf-8")
     if process.returncode:
         raise Refused(f"{python} cannot run {FILE.name}")
-    count, averaged = map(int, re.search(r"never seen: (\d+); .*: (\d+)\n", process.stdout).groups())
+    counts = re.search(r"never seen: (\d+); .*: (\d+)\n", process.stdout).groups()
     *program, seconds = process.stdout.split("\n")[-2].split()
-    figures = {"right": count, "averaged": averaged, "cpu_seconds": float(seconds)}
+    figures = dict(zip(("right", "averaged"), map(int, counts), strict=True))
+    figures["cpu_seconds"] = float(seconds)
     return figures | {"program": " ".join(program)}
 
 
@@ -115,6 +116,6 @@ def benchmark(
     settings = listing.settings(FILE.read_text("utf-8"))
     for seed in seeds:
         figures = by_twin(seed) if twin else by_python(python, seed)
-        row = {"seed": seed, "updates": settings["updates"], "held_out": settings["held"], **figures}
+        row = {"seed": seed, "updates": settings["updates"], "held_out": settings["held"]} | figures
         rows.add(row)
         print(json.dumps(row), flush=True)

@@ -301,7 +301,7 @@ def filled(source: Arrays, rows: list[int]) -> nn.Module:
 def fields(data: bytes) -> Iterator[tuple[int, Any]]:
     """The numbered fields of a protocol buffer: integers, or bytes (those of a float, too)."""
     # A field is a key and a value, and the key is the field's number and, in its last three bits,
-    # how the value is written: 0 as a number, 1 and 5 in 8 and 4 bytes, 2 with its length before it.
+    # how the value is written: 0 as a number, 1 and 5 in 8 and 4 bytes, 2 after its length.
     at = 0
 
     def number() -> int:

@@ -186,8 +186,8 @@ class Training:
         self.log.row(trainer.lr)
         self.log.write(**scores, val_perplexity=round(math.exp(min(loss, 50)), 3))
         self.tell_early_sign(loss)
-        # before the state, which says that the best model is there: a crash here is made good by the
-        # run that goes on from the state before it
+        # before the state, which says that the best model is there: after a crash between them, the
+        # run goes on from the state before, and comes here again
         if progress.validated(loss, bleu):
             run.save_best(trainer, progress.step, scores)
         run.save(trainer, progress)
