@@ -453,7 +453,7 @@ def evaluate(
     if as_json:
         lines = [json.dumps(result | {"seconds": round(time.monotonic() - start, 1)})]
     deliver(*lines)
-    # after the scores, which it took minutes to compute
+    # after the scores, which are printed in any case
     if search.lost:
         raise Refused(f"not translated, and scored as if empty: {search.lost} of {count} sentences")
 

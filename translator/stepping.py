@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import the_annotated_transformer as tat
 from the_annotated_transformer import Transformer
 from translator.agreement import compare
-from translator.files import Refused, nobody
+from translator.files import Refused, model_folder, nobody
 
 
 class StepwiseDecoder(tat.CachedDecoder):
@@ -103,7 +103,6 @@ def check_stepwise(model: Transformer, tell: Callable = nobody) -> None:
 
 
 if __name__ == "__main__":
-    from translator.files import model_folder
     from translator.model_folder import read_translator
 
     try:
