@@ -18,7 +18,7 @@ from translator.files import Refused, Steady
 from translator.processes import use_device
 
 NAMES = (
-    "accelerator", "best", "clinic", "closest", "compare", "confidence", "curve", "decoding_speed",
+    "accelerator", "clinic", "compare", "confidence", "curve", "decoding_speed",
     "doctor", "million", "miniature", "one_screen", "peers", "plan", "quality", "resample", "scale",
     "test_sets", "time_to_quality",
 )  # fmt: skip
@@ -42,7 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
 def measure(app: cyclopts.App, arguments: list[str]) -> int:
     """Run the benchmark of a command line; rows are written even if nobody reads the output."""
     try:
-        for name in arguments[:1] if arguments[:1] and arguments[0] in NAMES else NAMES:
+        # only what is asked for is imported; for --help and misspelt names, all
+        asked_for = {*arguments[:1]} & {*NAMES} or NAMES
+        for name in asked_for:
             app.command(importlib.import_module(f"benchmarks.{name}").benchmark, name=name)
         benchmark, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
         use_device()  # a device that does not compute is refused before hours are spent

@@ -34,8 +34,8 @@ def measure(
     torch.set_float32_matmul_precision("highest" if way == "float32" else "high")
     model = build_model(settings, vocab)
     ids = torch.randint(4, vocab, (2, settings.tokens_per_batch // LENGTH, LENGTH - 1)).tolist()
-    both = zip(*ids, strict=True)
-    pairs = [tat.Pair([*src, tat.EOS], [tat.BOS, *tgt, tat.EOS]) for src, tgt in both]
+    sides = zip(*ids, strict=True)
+    pairs = [tat.Pair([*src, tat.EOS], [tat.BOS, *tgt, tat.EOS]) for src, tgt in sides]
     trainer = ParallelTrainer(model, settings, device)
     half = way.startswith("bfloat16")
     if half:  # the forward pass and the loss; weights, gradients and updates stay float32
@@ -54,11 +54,12 @@ def measure(
             for layer in (*model.encoder.layers, *model.decoder.layers):
                 layer.compile()
         times = timeit.repeat(update, number=1, repeat=4 + updates)
-    seconds, most = statistics.median(times[4:]), torch.accelerator.max_memory_allocated(device)
+    seconds = statistics.median(times[4:])
+    most_bytes = torch.accelerator.max_memory_allocated(device)
     row = {"tokens_per_second": round(len(pairs) * LENGTH / seconds)}
     row |= {"update_seconds": round(seconds, 4), "first_update_seconds": round(times[0], 2)}
     row |= {"mfu": round(operations(model, pairs) / seconds / speed, 3)}
-    row |= {"matrix_tflops": round(speed / 1e12, 1), "most_memory": round(most / 2**30, 2)}
+    row |= {"matrix_tflops": round(speed / 1e12, 1), "most_memory": round(most_bytes / 2**30, 2)}
     return row | {"losses": [round(losses[0], 3), round(losses[-1], 3)]}
 
 
@@ -80,7 +81,8 @@ def benchmark(
         ways: some of the ways; by default all
         vocab: tokens of the vocabulary, which both languages share
     """
-    device, before = choose_device(), torch.get_float32_matmul_precision()
+    device = choose_device()
+    before = torch.get_float32_matmul_precision()
     if device.type == "cpu":
         raise Refused("this machine has no accelerator")
     for preset in presets:
@@ -89,6 +91,8 @@ def benchmark(
             row = {"preset": preset, "way": way, "tokens_per_update": settings.tokens_per_batch}
             row |= measure(settings, way, vocab, updates, device)
             rows.add(row, device)
-            speed = f"{row['tokens_per_second']:,} target tokens/s, MFU {row['mfu']:.0%}"
-            print(f"{preset}, {way}: {speed}", flush=True)
+            print(
+                f"{preset}, {way}: {row['tokens_per_second']:,} target tokens/s, MFU {row['mfu']:.0%}",
+                flush=True,
+            )
     torch.set_float32_matmul_precision(before)

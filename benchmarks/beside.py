@@ -28,7 +28,7 @@ AT_ONCE = 128  # sentences that are translated together
 @torch.inference_mode()
 def greedy(model: TorchTransformer, sources: list[list[int]]) -> list[list[int]]:
     """The most probable token at each step. The library keeps no keys: it reads all anew."""
-    found: dict[int, list[int]] = {}
+    ids_by_row: dict[int, list[int]] = {}
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     for start in range(0, len(order), AT_ONCE):
         rows = order[start : start + AT_ONCE]
@@ -39,8 +39,8 @@ def greedy(model: TorchTransformer, sources: list[list[int]]) -> list[list[int]]
         # as long as in the document's `translate_lines`
         while not (tgt == EOS).any(1).all() and tgt.size(1) < src.size(1) + 50:
             tgt = torch.cat([tgt, next_token(model, memory, src, tgt)], 1)
-        found |= zip(rows, tgt[:, 1:].tolist(), strict=True)
-    return [found[i] for i in range(len(sources))]
+        ids_by_row |= zip(rows, tgt[:, 1:].tolist(), strict=True)
+    return [ids_by_row[i] for i in range(len(sources))]
 
 
 def next_token(model: TorchTransformer, memory: Tensor, src: Tensor, tgt: Tensor) -> Tensor:
@@ -63,7 +63,8 @@ def learned(
     sizes = settings.d_model, settings.factor, settings.warmup
     seeds = itertools.count(settings.seed)
     batches = (batch for seed in seeds for batch in epoch(pairs, settings.tokens_per_batch, seed))
-    began, tokens = time.monotonic(), 0
+    began = time.monotonic()
+    tokens = 0
     for step, rows in enumerate(batches, 1):
         batch = make_batch(rows)
         optimizer.param_groups[0]["lr"] = tat.rate(step, *sizes)

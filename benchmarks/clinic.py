@@ -42,8 +42,8 @@ def patient_of(name: str) -> Iterator[Config]:
 
 def numbers_of(seed: int) -> tuple[list[int], list[int]]:
     """The numbers from 100 to 999 to learn from, and those held out, as in the document."""
-    draw, large = random.Random(seed), list(range(100, 1000))
-    draw.shuffle(large)
+    large = list(range(100, 1000))
+    random.Random(seed).shuffle(large)
     return large[180:], large[:180]
 
 
@@ -59,10 +59,12 @@ def train(config: Config, seed: int, updates: int) -> tuple[tat.Trainer, list[fl
 
     The losses end with the first that is no number.
     """
-    known, held_out = numbers_of(seed)
+    to_learn, held_out = numbers_of(seed)
     torch.manual_seed(seed)
-    trainer, losses, seen = tat.Trainer(config.make_model(len(tat.LETTERS)), config), [], set()
-    numbers = mistakes.numbers(known, held_out, random.Random(seed))
+    trainer = tat.Trainer(config.make_model(len(tat.LETTERS)), config)
+    losses: list[float] = []
+    seen: set[int] = set()
+    numbers = mistakes.numbers(to_learn, held_out, random.Random(seed))
     while len(losses) < updates and (not losses or math.isfinite(losses[-1])):
         chosen = next(numbers)
         seen.update(chosen)
@@ -73,9 +75,9 @@ def train(config: Config, seed: int, updates: int) -> tuple[tat.Trainer, list[fl
     return trainer, losses, seen
 
 
-def mean(part: list[float]) -> float:
-    """Of losses."""
-    return round(sum(part) / len(part), 4)
+def mean(losses: list[float]) -> float:
+    """Their mean, rounded as a row has it."""
+    return round(sum(losses) / len(losses), 4)
 
 
 def measures(
@@ -85,13 +87,13 @@ def measures(
     tenth = len(losses) // 10
     curve = [mean(losses[i : i + 50]) for i in range(0, 10 * tenth, tenth)]
     row = {"loss": mean(losses[-100:]), "curve": curve}
-    known = random.Random(0).sample(sorted(seen - set(held_out)), 60)
+    learned_numbers = random.Random(0).sample(sorted(seen - set(held_out)), 60)
     patient = examine.of_trainer(trainer)
     pairs = mistakes.examined([number_pair(n) for n in held_out])
-    learned = mistakes.examined([number_pair(n) for n in known])
-    for what, some in (("known", learned), ("held_out", pairs)):
-        row |= {f"{what}_{key}": value for key, value in reported(trainer, some).items()}
-        row[f"{what}_exact"] = round(examine.exact(patient, some), 4)
+    learned = mistakes.examined([number_pair(n) for n in learned_numbers])
+    for kind, pairs_of_kind in (("known", learned), ("held_out", pairs)):
+        row |= {f"{kind}_{key}": value for key, value in reported(trainer, pairs_of_kind).items()}
+        row[f"{kind}_exact"] = round(examine.exact(patient, pairs_of_kind), 4)
     row["overlap"] = round(len(seen & set(held_out)) / len(held_out), 3)
     row["samples"] = ["".join(tat.LETTERS[i] for i in ids) for ids in patient.decode(pairs[:5])]
     return row | {"trained": findings(lambda: patient, pairs[:60], examine.TRAINED)}
@@ -114,13 +116,13 @@ def findings(
     make: Callable[[], examine.Patient], pairs: list[Pair], exams: list[str]
 ) -> dict[str, float | None]:
     """The values of all tests, rounded; None for what is no number."""
-    found = examine.examine(make, pairs, exams)
-    return {test: float(f"{value:.5g}") if math.isfinite(value) else None for test, value in found}
+    values = examine.examine(make, pairs, exams)
+    return {test: float(f"{value:.5g}") if math.isfinite(value) else None for test, value in values}
 
 
 def patient(name: str, seed: int, updates: int, runs: dict) -> dict[str, Any]:
     """A row: the curve, the numbers that are usually looked at, and every finding."""
-    known, held_out = numbers_of(seed)
+    to_learn, held_out = numbers_of(seed)
     small = random.Random(seed + 1).sample(range(100), 10)
     pairs = [number_pair(n) for n in small + held_out[:22]]
     with quick_adam(), patient_of(name) as config:
@@ -141,22 +143,23 @@ def patient(name: str, seed: int, updates: int, runs: dict) -> dict[str, Any]:
 def ill(row: dict[str, Any]) -> list[str]:
     """The tests that call a row ill; a saved None was no number."""
     values = row.get("fresh", {}) | row.get("trained", {})
-    found = {test: values[test] for test in examine.TESTS if test in values}
-    numbers = {test: math.nan if value is None else value for test, value in found.items()}
+    measured = {test: values[test] for test in examine.TESTS if test in values}
+    numbers = {test: math.nan if value is None else value for test, value in measured.items()}
     return [test for test, value in numbers.items() if examine.Finding(test, value).ill]
 
 
 def seen(row: dict[str, Any]) -> list[str]:
     """Where a row looks ill: the curve, held-out numbers, translations, and which examinations."""
-    found, diverged = [], row.get("loss") is None
+    places = []
+    diverged = row.get("loss") is None
     if diverged or row["loss"] > 0.2:
-        found.append("curve")
+        places.append("curve")
     if diverged or row["held_out_forced"] < 0.9 or row["known_loss"] > row["loss"] + 0.3:
-        found.append("held out")
+        places.append("held out")
     if row.get("held_out_exact", 0.0) < 0.8:
-        found.append("written")
+        places.append("written")
     exams = {examine.TESTS[test].exam for test in row["ill"]}
-    return found + [exam for exam in examine.EXAMINATIONS if exam in exams]
+    return places + [exam for exam in examine.EXAMINATIONS if exam in exams]
 
 
 def judged(row: dict[str, Any]) -> dict[str, Any]:
@@ -198,12 +201,13 @@ def benchmark(
     """
     if again:
         look_again(rows.out)
+        return
     runs: dict[int, Any] = {}
-    for seed in () if again else seeds:
+    for seed in seeds:
         for name in (only or NAMES)[:: -1 if backwards else 1]:
-            about = {"mistake": name, "seed": seed, "planned": updates}
-            if not rows.saved(about):
-                row = about | patient(name, seed, updates, runs)
+            patient_key = {"mistake": name, "seed": seed, "planned": updates}
+            if not rows.saved(patient_key):
+                row = patient_key | patient(name, seed, updates, runs)
                 rows.add(judged(row))
                 figures = map(row.get, ("loss", "held_out_forced", "held_out_exact"))
                 print(name, seed, *figures, flush=True)

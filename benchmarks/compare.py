@@ -15,10 +15,12 @@ def measure(checkout: Path, data: str) -> dict[str, float]:
     """The speeds of a checkout, by `compare_child.py` in a new process; Refused if that fails."""
     environment = os.environ | {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
     command = [sys.executable, str(Path(__file__).with_name("compare_child.py")), data]
-    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise Refused(f"{checkout}: {(done.stderr.strip().splitlines() or ['it was killed'])[-1]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
+    if process.returncode:
+        raise Refused(
+            f"{checkout}: {(process.stderr.strip().splitlines() or ['it was killed'])[-1]}"
+        )
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def benchmark(
@@ -40,13 +42,13 @@ def benchmark(
     data = str(Path(data).resolve()) if Path(data).is_dir() else data
     row = {"other": commit(other), "data": portable(data), "rounds": rounds}
     sides = {"other": other.resolve(), "this": ROOT}
-    found = [
+    turns = [
         {side: measure(checkout, data) for side, checkout in sides.items()} for _ in range(rounds)
     ]
-    for task in found[0]["this"]:
-        speeds = {side: [turn[side][task] for turn in found] for side in sides}
+    for task in turns[0]["this"]:
+        speeds = {side: [turn[side][task] for turn in turns] for side in sides}
         row[task] = {side: round(statistics.median(x), 1) for side, x in speeds.items()}
-        ratio = statistics.median(turn["this"][task] / turn["other"][task] for turn in found)
+        ratio = statistics.median(turn["this"][task] / turn["other"][task] for turn in turns)
         row[task]["ratio"] = round(ratio, 3)
         print(f"{task:<36}{row[task]['other']:>10,.1f}{row[task]['this']:>10,.1f}  {ratio:.3f}")
     rows.add(row)

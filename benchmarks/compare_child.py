@@ -35,17 +35,19 @@ def training_speed(preset: str, updates: int, texts: list[tuple[str, str]]) -> f
 
 def main() -> None:
     """Print all speeds as one JSON object."""
-    data, found = sys.argv[1], {}
-    texts, lines = load_pairs(data, "train"), [source for source, _ in load_pairs(data, "val")]
+    data = sys.argv[1]
+    speeds = {}
+    texts = load_pairs(data, "train")
+    lines = [source for source, _ in load_pairs(data, "val")]
     for preset, updates in (("tiny", 20), ("small", 8)):
-        found[f"training {preset}, target tokens/s"] = training_speed(preset, updates, texts)
+        speeds[f"training {preset}, target tokens/s"] = training_speed(preset, updates, texts)
     translator = read_translator(SHIPPED_MODEL)
     for name, beam in (("greedy", 1), (f"beam {BEAM}", BEAM)):
         translate = Search(translator, beam, ALPHA).translate
         translate(lines[:64])
         seconds = timeit.timeit(lambda: translate(lines), number=1)  # noqa: B023
-        found[f"translation {name}, sentences/s"] = len(lines) / seconds
-    print(json.dumps(found))
+        speeds[f"translation {name}, sentences/s"] = len(lines) / seconds
+    print(json.dumps(speeds))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,12 @@
-"""How far to trust a probability: calibration on a split, and contrast pairs.
+"""How far to trust a probability: calibration on a split.
 
-The sentences of such a pair differ in one word that matters.
+Rows up to commit 2a83660 also have contrast pairs of captions, which differ in one word that
+matters.
 """
 
-import itertools
 import math
 from pathlib import Path
 from typing import Any
-
-import torch
 
 import the_annotated_transformer as tat
 from benchmarks.shared import RESULTS, Data, Rows, Sentences, portable
@@ -21,94 +19,31 @@ from translator.sources import load_pairs
 MODELS = Path("models/multi30k-de-en"), Path("models/multi30k-en-de")
 GOOD = 60.0  # chrF of a sentence from which on it counts as right
 EDGES = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of probabilities
-DOING = {  # German, English; one speaks of a man, a woman, ...
-    "schläft": "sleeping", "lacht": "laughing", "singt": "singing", "tanzt": "dancing",
-    "springt": "jumping", "liest": "reading", "läuft": "running", "sitzt": "sitting",
-    "steht": "standing", "spielt": "playing",
-}  # fmt: skip
-PEOPLE = {"Der Mann": "The man", "Die Frau": "The woman"}
-COUNTED = {"zwei": "two", "drei": "three", "vier": "four", "fünf": "five", "sechs": "six"}
-SCENES = {
-    "Hunde laufen durch den Schnee": "dogs run through the snow",
-    "Männer sitzen auf einer Bank": "men sit on a bench",
-    "Kinder spielen am Strand": "children play on the beach",
-    "Frauen gehen die Straße entlang": "women walk down the street",
-}
-NAMES = (
-    "Anna", "Peter", "Maria", "Thomas", "Julia", "Michael", "Laura", "Daniel", "Sarah", "David",
-    "Lisa", "Martin", "Nina", "Robert", "Eva", "Simon", "Emma", "Paul", "Clara", "Felix",
-)  # fmt: skip
 
 
-def contrasts() -> dict[str, list[tuple[str, str, str]]]:
-    """Twenty triples of each kind: German, its translation, one that differs where it matters."""
-    negation, numbers = [], []
-    for (german, english), (verb, doing) in itertools.product(PEOPLE.items(), DOING.items()):
-        right, wrong = f"{english} is not {doing}.", f"{english} is {doing}."
-        negation.append((f"{german} {verb} nicht.", right, wrong))
-    words = list(COUNTED.values())
-    for scene, said in SCENES.items():
-        for i, number in enumerate(COUNTED):
-            other = words[(i + 1) % len(words)]
-            right, wrong = (f"{word.capitalize()} {said}." for word in (words[i], other))
-            numbers.append((f"{number.capitalize()} {scene}.", right, wrong))
-    names = []
-    for name, other in zip(NAMES, NAMES[1:] + NAMES[:1], strict=True):
-        right, wrong = (f"{who} is reading a book." for who in (name, other))
-        names.append((f"{name} liest ein Buch.", right, wrong))
-    return {"negation": negation, "numbers": numbers, "names": names}
-
-
-@torch.inference_mode()
-def log_prob(translator: tat.Translator, source: str, target: str) -> float:
-    """The mean log-probability of the tokens of a given translation."""
-    model, tokenizer, (src, tgt) = translator
-    read, written = tokenizer.encode(source, src), tokenizer.encode(target, tgt)
-    pair = tat.Pair([*read, tat.EOS], [tat.BOS, *written, tat.EOS])
-    batch = tat.make_batch([pair]).to(next(model.parameters()).device)
-    with tat.evaluating(model):
-        log_p = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask).log_softmax(-1)
-    return float(log_p.gather(-1, batch.tgt_y.unsqueeze(-1)).mean())
-
-
-def preferred(translator: tat.Translator, triples: list[tuple[str, str, str]]) -> float:
-    """The share of triples in which the right translation is the more probable one.
-
-    From English, sides change places. Then the German sentence is what is written: it is more
-    probable after its own English than after the other.
-    """
-    right = 0
-    for german, true, false in triples:
-        if translator.languages == ("de", "en"):
-            right += log_prob(translator, german, true) > log_prob(translator, german, false)
-        else:
-            right += log_prob(translator, true, german) > log_prob(translator, false, german)
-    return right / len(triples)
-
-
-def in_bins(found: list[tuple[float, bool]]) -> list[dict[str, Any]]:
+def in_bins(answers: list[tuple[float, bool]]) -> list[dict[str, Any]]:
     """Probabilities and whether each was right, in bins: mean probability, share right, number."""
     bins = []
     for low, high in zip(EDGES, EDGES[1:], strict=False):
-        here = [one for one in found if low <= one[0] < high or one[0] == high == 1]
-        if here:
-            mean, right = (sum(values) / len(here) for values in zip(*here, strict=True))
+        in_bin = [answer for answer in answers if low <= answer[0] < high or answer[0] == high == 1]
+        if in_bin:
+            mean, share = (sum(values) / len(in_bin) for values in zip(*in_bin, strict=True))
             row = {"from": low, "to": high, "mean": round(mean, 4)}
-            bins.append(row | {"right": round(right, 4), "count": len(here)})
+            bins.append(row | {"right": round(share, 4), "count": len(in_bin)})
     return bins
 
 
 def words(tokens: list[str], log_probs: list[float]) -> list[tuple[str, float]]:
     """The words that tokens spell, each with the probability of all its tokens."""
-    found: list[tuple[str, float]] = []
+    spelt: list[tuple[str, float]] = []
     for token, value in zip(tokens, log_probs, strict=True):
         if token == "</s>":
             continue
-        if token.startswith("▁") or not found or not token.isalnum() or not found[-1][0].isalnum():
-            found.append((token.removeprefix("▁"), value))
+        if token.startswith("▁") or not spelt or not token.isalnum() or not spelt[-1][0].isalnum():
+            spelt.append((token.removeprefix("▁"), value))
         else:
-            found[-1] = found[-1][0] + token, found[-1][1] + value
-    return [(word, math.exp(value)) for word, value in found]
+            spelt[-1] = spelt[-1][0] + token, spelt[-1][1] + value
+    return [(word, math.exp(value)) for word, value in spelt]
 
 
 def calibration(translator: tat.Translator, pairs: list[tuple[str, str]]) -> dict[str, Any]:
@@ -118,15 +53,16 @@ def calibration(translator: tat.Translator, pairs: list[tuple[str, str]]) -> dic
     """
     from sacrebleu.metrics import CHRF
 
-    sentences, tokens, chrf = [], [], CHRF()
+    sentences, tokens = [], []
+    chrf = CHRF()
     sources, references = map(list, zip(*pairs, strict=True))
     translations = judged(Search(translator, tat.BEAM), sources, print)
-    for found, reference in zip(translations, references, strict=True):
-        score = chrf.sentence_score(found["translation"], [reference]).score
-        sentences.append((math.exp(found["mean_log_prob"]), score >= GOOD))
-        there = set(reference.lower().replace(".", " ").replace(",", " ").split())
-        spelt = words(found["tokens"], found["log_probs"])
-        tokens += [(p, word.lower() in there) for word, p in spelt if word.isalpha()]
+    for result, reference in zip(translations, references, strict=True):
+        score = chrf.sentence_score(result["translation"], [reference]).score
+        sentences.append((math.exp(result["mean_log_prob"]), score >= GOOD))
+        words_of_reference = set(reference.lower().replace(".", " ").replace(",", " ").split())
+        spelt = words(result["tokens"], result["log_probs"])
+        tokens += [(p, word.lower() in words_of_reference) for word, p in spelt if word.isalpha()]
     return {"chrf": GOOD, "sentences": in_bins(sentences), "words": in_bins(tokens)}
 
 
@@ -134,14 +70,11 @@ def benchmark(
     *models: Path, data: Data = "multi30k", split: str = "val", sentences: Sentences = None,
     rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
-    """Say how often a model is right when it says that it is sure,
-    and whether it minds negations, numbers and names.
+    """Say how often a model is right when it says that it is sure.
 
     A sentence's confidence is the geometric mean of its tokens' probabilities; it counts as right
     from a chrF of 60 on. A word's is the product over its tokens; it counts as right if the
-    reference has it anywhere. Translations are those of the document's beam. Of contrast pairs
-    (twenty for negation, numbers and names each) the share is given in which the right sentence is
-    the more probable one.
+    reference has it anywhere. Translations are those of the document's beam.
 
     Args:
         models: by default the shipped ones of both directions
@@ -149,18 +82,20 @@ def benchmark(
     """
     for folder in models or MODELS:
         translator = read_translator(folder)
-        about = {"model": folder.name, "data": portable(data)}
-        about |= {"split": split, "sentences": sentences}
-        if rows.saved(about):
+        model_key = {"model": folder.name, "data": portable(data)}
+        model_key |= {"split": split, "sentences": sentences}
+        if rows.saved(model_key):
             continue
-        found = calibration(translator, load_pairs(data, split, *translator.languages)[:sentences])
-        shares = {kind: preferred(translator, triples) for kind, triples in contrasts().items()}
-        kinds = {kind: round(share, 4) for kind, share in shares.items()}
-        row = about | {"search": f"beam {tat.BEAM}, alpha {tat.ALPHA}"}
-        row |= {"calibration": found, "contrasts": kinds}
-        rows.add(row, choose_device())
-        print(f"{folder.name}: {kinds}")
+        bins_by_kind = calibration(
+            translator, load_pairs(data, split, *translator.languages)[:sentences]
+        )
+        row = model_key | {"search": f"beam {tat.BEAM}, alpha {tat.ALPHA}"}
+        rows.add(row | {"calibration": bins_by_kind}, choose_device())
+        print(folder.name)
         for kind in ("sentences", "words"):
-            for one in found[kind]:
-                reach = f"{one['from']:.1f} to {one['to']:.1f}"
-                print(f"  {kind} {reach}: right {one['right']:.0%} of {one['count']:,}")
+            for row_of_bin in bins_by_kind[kind]:
+                print(
+                    "  {} {from:.1f} to {to:.1f}: right {right:.0%} of {count:,}".format(
+                        kind, **row_of_bin
+                    )
+                )

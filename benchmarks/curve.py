@@ -3,6 +3,7 @@
 Training starts from random weights, or from another model's.
 """
 
+import itertools
 import random
 import time
 from pathlib import Path
@@ -51,7 +52,8 @@ def trained(
 
     Returns the run, the CPU minutes it took, and whether it went on from an earlier try.
     """
-    again, before = (folder / "config.json").exists(), time.process_time()
+    again = (folder / "config.json").exists()
+    before = time.process_time()
     src, tgt = languages
     limits = Limits(steps=steps, checkpoint_every=max(25, steps // 6))
     start_from = None if start == "scratch" else START
@@ -64,14 +66,14 @@ def trained(
 
 def stopped(run: Path, data: str, keep: quality.Keep) -> tuple[str, tat.Translator, dict[str, Any]]:
     """Where a run should have stopped, by BLEU on val: at its lowest validation loss or its end."""
-    found = {}
+    scores_by_stop = {}
     losses = [row["val_loss"] for row in read_log(run) if "val_loss" in row]
     best = {"lowest loss": run / "best"} if losses[-1] > min(losses) else {}
     for name, folder in (best | {"end": run}).items():
         translator = read_translator(folder)
-        found[name] = quality.scores(translator, data)["bleu"], translator
-    stop = max(found, key=lambda name: found[name][0])
-    translator = found[stop][1]
+        scores_by_stop[name] = quality.scores(translator, data)["bleu"], translator
+    stop = max(scores_by_stop, key=lambda name: scores_by_stop[name][0])
+    translator = scores_by_stop[stop][1]
     # again: only this one's lines are kept
     return stop, translator, quality.scores(translator, data, keep=keep)
 
@@ -104,43 +106,52 @@ def benchmark(
         choose: score on `val` alone, to choose settings
         only_texts: train nothing, write only the rows of kind "text"
     """
-    changes, languages = changes or {}, (src, tgt)
+    changes = changes or {}
+    languages = src, tgt
     corpus = {"data": portable(data), "direction": f"{src}-{tgt}"}
-    for seed in seeds:
-        for pairs in sizes:
-            name = f"{Path(data).name} {src} {tgt} {seed} {pairs}"
-            folder = runs / "curve" / "text" / name.replace(" ", "-")
-            text = sample(data, pairs, seed, languages, folder)
-            about = {"kind": "text"} | corpus | {"pairs": pairs, "seed": seed}
-            if not rows.saved(about):
-                texts = (load_pairs(str(text), split, *languages) for split in ("train", "val"))
-                rows.add(about | {"seen": seen(*texts)})
-            for start in () if only_texts else starts:
-                settings, updates = recipe(pairs, start != "scratch")
-                settings, updates = settings | changes | {"seed": seed}, steps or updates
-                about = {"kind": "choice" if choose else "curve"} | corpus
-                about |= {"pairs": pairs, "start": start, "seed": seed}
-                about |= {"updates": updates, "changed": settings}
-                if rows.saved(about):
-                    continue
-                values = "-".join(f"{key}-{value}" for key, value in settings.items())
-                run = runs / "curve" / f"{name} {start} {updates} {values}".replace(" ", "-")
-                run, minutes, again = trained(run, text, languages, start, settings, updates)
-                keep = quality.keeping(rows, f"curve {name} {start} {updates}")
-                scored = data if data == "multi30k" else str(text)
-                stop, translator, found = stopped(run, scored, keep)
-                row = about | quality.describe(run, translator) | {"preset": "tiny"}
-                row |= {"cpu_minutes": round(minutes, 2), "continued": again}
-                row |= {"stopped_at": stop, "val": found}
-                validated = [one for one in read_log(run) if "val_loss" in one]
-                row |= {"val_losses": {one["step"]: one["val_loss"] for one in validated}}
-                scores = f"val {found['bleu']:.1f}"
-                if not choose:
-                    tests = {"split": test}
-                    for search, beam in (("greedy", 1), ("beam", tat.BEAM)):
-                        tests[search] = quality.scores(translator, data, test, beam, keep=keep)
-                    row["test"] = tests
-                    scores += f", test {tests['beam']['bleu']:.1f}"
-                rows.add(row, choose_device())
-                title = f"{pairs:,} pairs, {start}, seed {seed}"
-                print(f"{title}: {scores}, {minutes:.1f} CPU minutes", flush=True)
+    for seed, pairs in itertools.product(seeds, sizes):
+        name = f"{Path(data).name} {src} {tgt} {seed} {pairs}"
+        folder = runs / "curve" / "text" / name.replace(" ", "-")
+        text = sample(data, pairs, seed, languages, folder)
+        text_key = {"kind": "text"} | corpus | {"pairs": pairs, "seed": seed}
+        if not rows.saved(text_key):
+            texts = (load_pairs(str(text), split, *languages) for split in ("train", "val"))
+            rows.add(text_key | {"seen": seen(*texts)})
+        if only_texts:
+            continue
+        for start in starts:
+            settings, updates = recipe(pairs, start != "scratch")
+            settings = settings | changes | {"seed": seed}
+            updates = steps or updates
+            run_key = {"kind": "choice" if choose else "curve"} | corpus
+            run_key |= {"pairs": pairs, "start": start, "seed": seed}
+            run_key |= {"updates": updates, "changed": settings}
+            if rows.saved(run_key):
+                continue
+            values = "-".join(f"{key}-{value}" for key, value in settings.items())
+            run = runs / "curve" / f"{name} {start} {updates} {values}".replace(" ", "-")
+            run, minutes, again = trained(run, text, languages, start, settings, updates)
+            keep = quality.keeping(rows, f"curve {name} {start} {updates}")
+            scored = data if data == "multi30k" else str(text)
+            row = run_key | scores_of(run, scored, keep, data, "" if choose else test)
+            row |= {"cpu_minutes": round(minutes, 2), "continued": again}
+            rows.add(row, choose_device())
+            tested = "" if choose else f", test {row['test']['beam']['bleu']:.1f}"
+            print(
+                "{pairs:,} pairs, {start}, seed {seed}".format(**run_key),
+                f"val {row['val']['bleu']:.1f}{tested}, {minutes:.1f} CPU minutes",
+                sep=": ", flush=True,
+            )  # fmt: skip
+
+
+def scores_of(run: Path, scored: str, keep: quality.Keep, data: str, test: str) -> dict[str, Any]:
+    """A finished run's figures: of its log, on the val of `scored`, and on a split of `data`."""
+    stop, translator, val = stopped(run, scored, keep)
+    row = quality.describe(run, translator) | {"preset": "tiny", "stopped_at": stop, "val": val}
+    validations = [logged for logged in read_log(run) if "val_loss" in logged]
+    row["val_losses"] = {logged["step"]: logged["val_loss"] for logged in validations}
+    if test:
+        row["test"] = {"split": test}
+        for search, beam in (("greedy", 1), ("beam", tat.BEAM)):
+            row["test"][search] = quality.scores(translator, data, test, beam, keep=keep)
+    return row

@@ -39,10 +39,10 @@ def ctranslate2_speed(work: Work, kind: str, at_once: int) -> dict[str, float]:
     model = ctranslate2.Translator(str(work.export), compute_type=kind, **threads)
 
     def translate(beam: int) -> list[str]:
-        tokens = [found.tokens for found in vocabulary.encode_batch(work.lines)]
+        tokens = [encoding.tokens for encoding in vocabulary.encode_batch(work.lines)]
         limits = {"max_batch_size": BATCH, "max_decoding_length": max(map(len, tokens)) + 51}
-        found = model.translate_batch(tokens, beam_size=beam, length_penalty=ALPHA, **limits)
-        ids = [map(vocabulary.token_to_id, one.hypotheses[0]) for one in found]
+        results = model.translate_batch(tokens, beam_size=beam, length_penalty=ALPHA, **limits)
+        ids = [map(vocabulary.token_to_id, result.hypotheses[0]) for result in results]
         return [vocabulary.decode([i for i in row if i is not None]) for row in ids]
 
     return speed(work, translate)

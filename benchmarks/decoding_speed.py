@@ -75,8 +75,8 @@ def process_seconds(work: Work) -> dict[str, float]:
     }
     run = functools.partial(subprocess.run, check=True, stdout=subprocess.DEVNULL)
     seconds = {
-        name: timeit.timeit(functools.partial(run, command, input=given), number=1)
-        for name, (command, given) in processes.items()
+        name: timeit.timeit(functools.partial(run, command, input=text_of_input), number=1)
+        for name, (command, text_of_input) in processes.items()
     }
     shutil.rmtree(model)
     return seconds
@@ -111,13 +111,13 @@ def benchmark(
     with tempfile.TemporaryDirectory() as parent:
         work = Work(lines, folder, Path(parent, "model"), torch.get_num_threads())
         write_ctranslate2(read_translator(folder, CPU), work.export)
-        found = [{who: SIDES[who](work) for who in SIDES} for _ in range(rounds)]
+        turns_of_sides = [{who: SIDES[who](work) for who in SIDES} for _ in range(rounds)]
         processes = [process_seconds(work) for _ in range(rounds)]
     row = {"data": portable(data), "split": split, "rounds": rounds}
     preset = read_json(folder / "config.json").get("preset", "Marian's")
     row |= {"preset": preset, "batch": BATCH, "beam": BEAM, "sentences_per_second": {}, "ratio": {}}
     for task in ("split", "beam"):
-        speeds = {who: [turn[who][task] for turn in found] for who in SIDES}
+        speeds = {who: [turn[who][task] for turn in turns_of_sides] for who in SIDES}
         figures = {who: round(statistics.median(turns), 1) for who, turns in speeds.items()}
         ratios = {who: round(figures["this"] / figures[who], 2) for who in list(figures)[1:]}
         row["sentences_per_second"][task], row["ratio"][task] = figures, ratios

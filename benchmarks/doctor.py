@@ -79,13 +79,15 @@ def benchmark(*, seeds: Seeds = (0,), runs: Runs = Path("runs"), rows: Rows = RE
                 changes = MEASURED | SIZES | case.changes | {"seed": seed}
                 train(data=str(data), run=run, preset="tiny", limits=limits, changes=changes)
             trained = time.process_time()
-            found = diagnose(run)
+            diagnosis = diagnose(run)
         seconds = round(time.process_time() - trained, 1)
-        names = [one["name"] for one in found["resembles"]]
+        names = [symptom["name"] for symptom in diagnosis["resembles"]]
         row = {"case": name, "seed": seed, "mistake": case.mistake, "expected": case.expected}
-        row |= {"verdict": found["verdict"], "resembles": names, "named": case.mistake in names}
-        row |= {"symptoms": [one for one in found["symptoms"] if one["state"] != "well"]}
+        row |= {"verdict": diagnosis["verdict"], "resembles": names, "named": case.mistake in names}
+        row |= {
+            "symptoms": [symptom for symptom in diagnosis["symptoms"] if symptom["state"] != "well"]
+        }
         row |= {"cpu_minutes": round((trained - start) / 60, 2), "doctor_seconds": seconds}
         rows.add(row)
         like = f"{names.index(case.mistake) + 1} of {len(names)}" if row["named"] else ""
-        print(f"{name:<28}{found['verdict']:<24}{like}")
+        print(f"{name:<28}{diagnosis['verdict']:<24}{like}")

@@ -48,14 +48,14 @@ def benchmark(
         steps: updates of each
     """
     for recipe in only or RECIPES:
-        about = {"recipe": recipe, "data": portable(data), "steps": steps, "seed": seed}
-        if rows.saved(about):
+        recipe_key = {"recipe": recipe, "data": portable(data), "steps": steps, "seed": seed}
+        if rows.saved(recipe_key):
             continue
         run = runs / "million" / f"{recipe} {steps} seed {seed}"
         limits = Limits(steps=steps, checkpoint_every=100)
         changes = RECIPES[recipe] | {"seed": seed}
         train(data=data, run=run, preset="tiny", limits=limits, changes=changes)
-        row = about | measures(run, data, quality.keeping(rows, run.name))
+        row = recipe_key | measures(run, data, quality.keeping(rows, run.name))
         rows.add(row, choose_device())
         print(f"{recipe}: loss {row['val_loss']:.3f}, BLEU {row['bleu']:.2f}", flush=True)
 

@@ -41,7 +41,8 @@ def one_stack(*names: str) -> Make:
     """A decoder-only model of equal work per token: a fourth more layers, none looking across."""
 
     def make(settings: Settings, vocab: int) -> tat.Transformer:
-        N, parts = settings.N + settings.N // 4, since.modern(*names)
+        N = settings.N + settings.N // 4
+        parts = since.modern(*names)
         return since.with_fast_dropout(since.make_decoder_only(vocab, settings, N, **parts))
 
     return make
@@ -89,10 +90,10 @@ def tuned(optimizer: str, norm: str, rows: Rows) -> dict[str, Any]:
 
     Only rows of Multi30k and of EPOCHS passes count; Refused without a row.
     """
-    found = rows.saved({"recipe": f"{optimizer} {norm}", "data": "multi30k", "epochs": EPOCHS})
-    if not found:
+    saved = rows.saved({"recipe": f"{optimizer} {norm}", "data": "multi30k", "epochs": EPOCHS})
+    if not saved:
         raise Refused(f"{rows.out} has no row for {optimizer} {norm}")
-    best = min(found, key=lambda row: row["val_loss"])
+    best = min(saved, key=lambda row: row["val_loss"])
     return {"factor": best["factor"], "warmup": best["warmup"]}
 
 
@@ -126,13 +127,16 @@ def scores(translator: tat.Translator, data: str, keep: Keep | None = None) -> d
     if isinstance(translator.model, since.DecoderOnly):
         sources, references = map(list, zip(*load_pairs(data, "val"), strict=True))
         lines = tat.translate_lines(translator, sources, since.decoder_only_greedy)
-        found = {"split": "val", "search": "greedy"} | score(lines, references, "en")
-        return found | ({"translations": keep("val greedy", lines)} if keep else {})
-    found = {alpha: quality.scores(translator, data, "val", tat.BEAM, alpha) for alpha in ALPHAS}
-    found[tat.ALPHA] = quality.scores(translator, data, "val", tat.BEAM, keep=keep)
-    best, beam = max(found, key=lambda alpha: found[alpha]["bleu"]), found[tat.ALPHA]
+        row = {"split": "val", "search": "greedy"} | score(lines, references, "en")
+        return row | ({"translations": keep("val greedy", lines)} if keep else {})
+    scores_by_alpha = {
+        alpha: quality.scores(translator, data, "val", tat.BEAM, alpha) for alpha in ALPHAS
+    }
+    scores_by_alpha[tat.ALPHA] = quality.scores(translator, data, "val", tat.BEAM, keep=keep)
+    best = max(scores_by_alpha, key=lambda alpha: scores_by_alpha[alpha]["bleu"])
+    beam = scores_by_alpha[tat.ALPHA]
     row = quality.scores(translator, data, keep=keep)
-    row |= {"alpha_best": best, "bleu_alpha_best": found[best]["bleu"]}
+    row |= {"alpha_best": best, "bleu_alpha_best": scores_by_alpha[best]["bleu"]}
     names = ("bleu", "chrf", "length", "translations")
     row |= {f"{name}_beam": beam[name] for name in names if name in beam}
     return row | {"beam": beam["search"]}
@@ -160,18 +164,18 @@ def benchmark(
         (seed, name): settings_of(VARIANTS[name], seed, tuning) for seed in seeds for name in names
     }
     for (seed, name), settings in wanted.items():
-        about = {"variant": name, "seed": seed, "data": portable(data), "epochs": epochs}
+        run_key = {"variant": name, "seed": seed, "data": portable(data), "epochs": epochs}
         rate = {"factor": settings.factor, "warmup": settings.warmup}
-        saved = rows.saved(about, choose_device())
+        saved = rows.saved(run_key, choose_device())
         if any(rate.items() <= row["settings"].items() for row in saved):
             continue
         run = run_folder(runs, "miniature", f"{name} seed {seed} epochs {epochs}")
         translator = train(run, data, name, settings, Limits(epochs=epochs))
         keep = quality.keeping(rows, f"miniature {name} seed {seed}")
-        row = about | {"row": VARIANTS[name].row} | quality.describe(run, translator)
+        row = run_key | {"row": VARIANTS[name].row} | quality.describe(run, translator)
         row |= {"preset": "tiny"} | scores(translator, data, keep)
         rows.add(row, choose_device())
-        bleu = f"BLEU {row['bleu']:.2f}"
+        print(f"{name}, seed {seed}: BLEU {row['bleu']:.2f}", end=", ")
         if "bleu_beam" in row:
-            bleu += f", with a beam {row['bleu_beam']:.2f}"
-        print(f"{name}, seed {seed}: {bleu}, {row['minutes']:.1f} minutes", flush=True)
+            print(f"with a beam {row['bleu_beam']:.2f}", end=", ")
+        print(f"{row['minutes']:.1f} minutes", flush=True)

@@ -45,12 +45,13 @@ console.log(JSON.stringify({ right, averaged, cpu_seconds, program }));
 def by_python(python: str, seed: int) -> dict[str, object]:
     """The figures of a run of the file, by an interpreter; CPU seconds are time.process_time's."""
     command = [python, "-c", f"import sys; sys.argv = {[FILE.name, str(seed)]}\n{TIMED}"]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, encoding="utf-8")
-    if done.returncode:
+    process = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+    if process.returncode:
         raise Refused(f"{python} cannot run {FILE.name}")
-    right, averaged = map(int, re.search(r"never seen: (\d+); .*: (\d+)\n", done.stdout).groups())
-    *program, seconds = done.stdout.split("\n")[-2].split()
-    figures = {"right": right, "averaged": averaged, "cpu_seconds": float(seconds)}
+    counts = re.search(r"never seen: (\d+); .*: (\d+)\n", process.stdout).groups()
+    *program, seconds = process.stdout.split("\n")[-2].split()
+    figures = dict(zip(("right", "averaged"), map(int, counts), strict=True))
+    figures["cpu_seconds"] = float(seconds)
     return figures | {"program": " ".join(program)}
 
 
@@ -71,30 +72,31 @@ def load() -> types.ModuleType:
 
 def port_numbers(updates: tuple[int, ...] = (0, 1, 10, 100)) -> dict[str, object]:
     """What a port to another language must find: its draws, and how it is after some updates."""
-    one = load()
+    module = load()
     start = listing.settings(FILE.read_text("utf-8"))["seed"]
     rule = "seed = 48271 * seed % 2147483647; random = seed / 2147483647"
-    found: dict[str, object] = {"rule": rule, "seed": start}
-    state, one.seed = one.seed, start
-    found |= {"random": [one.random() for _ in range(3)]}
-    one.seed = state
-    found |= {"held_out": one.held_out[:8], "letters": one.letters}
-    found |= {"parameters": sum(len(W) * len(W[0]) for W in one.parameters)}
-    found |= {"embeddings": one.parameters[0][0][:3], "first W_Q": one.parameters[1][0][:3]}
-    drawn = [one.known[int(len(one.known) * one.random())] for _ in range(one.pairs)]
-    found |= {"first update": drawn}
-    one.seed = state
+    numbers: dict[str, object] = {"rule": rule, "seed": start}
+    state = module.seed
+    module.seed = start
+    numbers |= {"random": [module.random() for _ in range(3)]}
+    module.seed = state
+    numbers |= {"held_out": module.held_out[:8], "letters": module.letters}
+    numbers |= {"parameters": sum(len(W) * len(W[0]) for W in module.parameters)}
+    numbers |= {"embeddings": module.parameters[0][0][:3], "first W_Q": module.parameters[1][0][:3]}
+    drawn = [module.known[int(len(module.known) * module.random())] for _ in range(module.pairs)]
+    numbers |= {"first update": drawn}
+    module.seed = state
     for step in range(max(updates) + 1):
         if step:
-            one.update(step)
+            module.update(step)
         if step in updates:
-            loss = one.loss(one.held_out[:8])[0][0]
-            one.tape.clear()
-            size = math.sqrt(sum(w * w for W in one.parameters for row in W for w in row))
-            writes = one.greedy_decode(one.german_number(one.held_out[0]))
+            loss = module.loss(module.held_out[:8])[0][0]
+            module.tape.clear()
+            size = math.sqrt(sum(w * w for W in module.parameters for row in W for w in row))
+            writes = module.greedy_decode(module.german_number(module.held_out[0]))
             after = {"loss": loss, "size": size, "writes": writes, "digits": DIGITS[step]}
-            found[f"after {step}"] = after
-    return found
+            numbers[f"after {step}"] = after
+    return numbers
 
 
 def benchmark(
@@ -107,13 +109,13 @@ def benchmark(
     at the end, and with the mean of checkpoints.
     """
     if port:
-        found = port_numbers().items()
-        lines = (f'  "{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in found)
+        numbers = port_numbers().items()
+        lines = (f'  "{name}": {json.dumps(value, ensure_ascii=False)}' for name, value in numbers)
         write_text(port, "{\n" + ",\n".join(lines) + "\n}\n")
         return
-    about = listing.settings(FILE.read_text("utf-8"))
+    settings = listing.settings(FILE.read_text("utf-8"))
     for seed in seeds:
-        found = by_twin(seed) if twin else by_python(python, seed)
-        row = {"seed": seed, "updates": about["updates"], "held_out": about["held"], **found}
+        figures = by_twin(seed) if twin else by_python(python, seed)
+        row = {"seed": seed, "updates": settings["updates"], "held_out": settings["held"]} | figures
         rows.add(row)
         print(json.dumps(row), flush=True)

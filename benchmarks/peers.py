@@ -47,18 +47,19 @@ class TorchTransformer(nn.Module):
 
     def __init__(self, settings: Settings, vocab: int):
         super().__init__()
-        self.eps, self.scale = settings.smoothing, math.sqrt(settings.d_model)
+        self.eps = settings.smoothing
+        self.scale = math.sqrt(settings.d_model)
         self.table = nn.Embedding(vocab, settings.d_model)
         nn.init.normal_(self.table.weight, std=settings.d_model**-0.5)
         self.register_buffer("positions", tat.positional_encoding(LONGEST, settings.d_model))
         self.dropout = nn.Dropout(settings.dropout)
         sizes = settings.d_model, settings.h, settings.N, settings.N, settings.d_ff
         self.core = nn.Transformer(*sizes, settings.dropout, batch_first=True, norm_first=True)
-        for part in self.core.modules():
-            if isinstance(part, nn.MultiheadAttention):
-                part.dropout = 0.0  # on the weights
-            elif isinstance(part, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-                part.dropout.p = 0.0  # inside the feed-forward network
+        for module in self.core.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                module.dropout = 0.0  # on the weights
+            elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+                module.dropout.p = 0.0  # inside the feed-forward network
 
     def embed(self, ids: Tensor) -> Tensor:
         """Ids (B, T) to vectors (B, T, d_model)."""
@@ -91,13 +92,14 @@ class Marian(nn.Module):
             scale_embedding=True, share_encoder_decoder_embeddings=True, activation_function="relu",
             decoder_start_token_id=BOS, **layers, **widths, **heads, **dropout, **symbols,
         )  # fmt: skip
-        self.model, self.eps = MarianMTModel(config), settings.smoothing
+        self.model = MarianMTModel(config)
+        self.eps = settings.smoothing
 
     def forward(self, batch: Batch) -> Tensor:
         """The loss of a batch."""
         source = {"input_ids": batch.src, "attention_mask": (batch.src != PAD).long()}
-        found = self.model(**source, decoder_input_ids=batch.tgt)
-        return smoothed_cross_entropy(found.logits, batch, self.eps)
+        logits = self.model(**source, decoder_input_ids=batch.tgt).logits
+        return smoothed_cross_entropy(logits, batch, self.eps)
 
 
 PEERS = {"nn.Transformer": TorchTransformer, "Marian": Marian}
@@ -118,7 +120,7 @@ def peer_update(name: str, settings: Settings, vocab: int) -> Update:
     torch.manual_seed(settings.seed)
     model = PEERS[name](settings, vocab).eval()
     pairs = [Pair([5, 6, 7, EOS], [BOS, 8, 9, EOS]), Pair([5, EOS], [BOS, 9, 8, 7, 6, EOS])]
-    losses = [model(make_batch(part)).item() for part in (pairs, pairs[:1], pairs[1:])]
+    losses = [model(make_batch(batch)).item() for batch in (pairs, pairs[:1], pairs[1:])]
     assert math.isclose(losses[0], losses[1] + losses[2], rel_tol=1e-4), (name, losses)
     assert 0.5 * math.log(vocab) < losses[0] / 8 < 3 * math.log(vocab), (name, losses)
     weights = model.train().parameters()
@@ -182,12 +184,12 @@ def marian_speed(command: list[str], folder: Path, batches: list) -> tuple[float
     for old in folder.glob("model.npz*"):
         old.unlink()
     command = [*command, "--after-batches", str(len(batches) + 2)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    found = re.findall(r"Cost \S+ \* ([\d,]+) @ .* : Time ([\d.]+)s", done.stderr)[2:]
-    if done.returncode or not found:
-        raise RuntimeError(f"Marian did not train: {done.stderr[-500:]}")
-    tokens = sum(int(tokens.replace(",", "")) for tokens, _ in found)
-    return tokens / sum(float(seconds) for _, seconds in found), tokens / len(found)
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    reports = re.findall(r"Cost \S+ \* ([\d,]+) @ .* : Time ([\d.]+)s", process.stderr)[2:]
+    if process.returncode or not reports:
+        raise RuntimeError(f"Marian did not train: {process.stderr[-500:]}")
+    tokens = sum(int(tokens.replace(",", "")) for tokens, _ in reports)
+    return tokens / sum(float(seconds) for _, seconds in reports), tokens / len(reports)
 
 
 def turn(update: Update, batches: list[list[Pair]]) -> tuple[float, float]:
@@ -209,17 +211,22 @@ def measure(
         take(list(itertools.islice(batches, 2)))
     speed, size = turns["this"](list(itertools.islice(batches, 4)))
     count = max(1, round(seconds * speed / size))
-    found = {name: [] for name in turns}
+    turns_of_sides = {name: [] for name in turns}
     for _ in range(rounds):
         used = list(itertools.islice(batches, count))
         for name, take in turns.items():
-            found[name].append(take(used))
-    speeds, sizes = ({name: [x[i] for x in pairs] for name, pairs in found.items()} for i in (0, 1))
-    kinds, shown = (statistics.median, min, max), ("this", "Marian itself")
+            turns_of_sides[name].append(take(used))
+    speeds, sizes = (
+        {name: [x[i] for x in pairs] for name, pairs in turns_of_sides.items()} for i in (0, 1)
+    )
+    kinds = statistics.median, min, max
+    sizes_told = "this", "Marian itself"
     figures = {name: {f.__name__: round(f(x), 1) for f in kinds} for name, x in speeds.items()}
     medians = {name: x["median"] for name, x in figures.items()}
     ratios = {name: round(medians["this"] / x, 2) for name, x in medians.items() if name != "this"}
-    per_update = {name: round(statistics.mean(x)) for name, x in sizes.items() if name in shown}
+    per_update = {
+        name: round(statistics.mean(x)) for name, x in sizes.items() if name in sizes_told
+    }
     return {"tokens_per_second": figures, "ratio_to_peers": ratios, "tokens_per_update": per_update}
 
 
@@ -261,8 +268,9 @@ def benchmark(
                 command = marian_itself(tokenizer, pairs, settings, Path(folder))
                 turns["Marian itself"] = functools.partial(marian_speed, command, Path(folder))
             else:
-                missing = "No module named 'pymarian'"
-                print(f"NOTICE: Marian itself is left out: {missing}", file=sys.stderr)
+                print(
+                    "NOTICE: Marian itself is left out: No module named 'pymarian'", file=sys.stderr
+                )
             epochs = (epoch(pairs, budget, seed) for seed in itertools.count())
             row |= measure(turns, itertools.chain.from_iterable(epochs), rounds, seconds)
         for name, figures in row["tokens_per_second"].items():

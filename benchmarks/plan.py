@@ -25,13 +25,14 @@ def benchmark(
     Its minutes are compared with those of the run's log, its range with BLEU on `val`, with the
     document's beam. An interrupted run continues, but then its minutes are of no use: `continued`.
     """
-    about = {"data": portable(data), "direction": f"{src}-{tgt}", "pairs": pairs, "seed": seed}
-    if rows.saved(about):
+    plan_key = {"data": portable(data), "direction": f"{src}-{tgt}", "pairs": pairs, "seed": seed}
+    if rows.saved(plan_key):
         return
-    languages, name = (src, tgt), f"{Path(data).name}-{src}-{tgt}-{pairs}-{seed}"
+    languages = src, tgt
+    name = f"{Path(data).name}-{src}-{tgt}-{pairs}-{seed}"
     text = curve.sample(data, pairs, seed, languages, runs / "plan" / "text" / name)
-    found = planning.plan(Corpus(str(text), src, tgt), 20, print)
-    changes = dict(found["advice"])
+    planned = planning.plan(Corpus(str(text), src, tgt), 20, print)
+    changes = dict(planned["advice"])
     steps = changes.pop("steps")
     del changes["preset"]  # `tiny`, as the curve has it
     run = runs / "plan" / name
@@ -39,9 +40,9 @@ def benchmark(
     translator = read_translator(run)
     keep = quality.keeping(rows, f"plan {name}")
     scores = quality.scores(translator, str(text), beam=tat.BEAM, keep=keep)
-    row = about | quality.describe(run, translator) | {"continued": again} | scores
-    row |= {"predicted_minutes": found["minutes"], "predicted_bleu": found["bleu"]}
-    row |= {"seen": found["seen"]}
+    row = plan_key | quality.describe(run, translator) | {"continued": again} | scores
+    row |= {"predicted_minutes": planned["minutes"], "predicted_bleu": planned["bleu"]}
+    row |= {"seen": planned["seen"]}
     rows.add(row)
-    print(f"{name}: {found['minutes']} minutes predicted, {row['minutes']:.1f} taken")
-    print(f"{name}: BLEU {found['bleu']} predicted, {scores['bleu']:.1f} on val")
+    print(f"{run.name}: {planned['minutes']} minutes predicted, {row['minutes']:.1f} taken")
+    print(f"{run.name}: BLEU {planned['bleu']} predicted, {scores['bleu']:.1f} on val")

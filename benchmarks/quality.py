@@ -23,14 +23,14 @@ def describe(model: Path, translator: tat.Translator, run: Path | None = None) -
 
     Without `run`, the model is the run itself. After only a few updates there is no `loss` yet.
     """
-    about = read_json(model / "config.json")
-    rotary = ", rotary" * (about["settings"].get("positions") == "rotary")
-    found = {"preset": about["preset"] + rotary, "direction": "-".join(translator.languages)}
-    found["parameters"] = sum(p.numel() for p in translator.model.parameters())
-    found |= {"seed": about["settings"]["seed"], "settings": about["settings"]}
+    config = read_json(model / "config.json")
+    rotary = ", rotary" * (config["settings"].get("positions") == "rotary")
+    row = {"preset": config["preset"] + rotary, "direction": "-".join(translator.languages)}
+    row["parameters"] = sum(p.numel() for p in translator.model.parameters())
+    row |= {"seed": config["settings"]["seed"], "settings": config["settings"]}
     last = {key: value for row in read_log(run or model) for key, value in row.items()}
     kinds = ("step", "epoch", "minutes", "tokens", "loss", "val_loss", "val_perplexity")
-    return found | {key: last[key] for key in kinds if key in last}
+    return row | {key: last[key] for key in kinds if key in last}
 
 
 def scores(
@@ -42,14 +42,14 @@ def scores(
     pairs = load_pairs(data, split, *translator.languages)
     sources, references = map(list, zip(*pairs, strict=True))
     lines = search.translate(sources)
-    found = {"split": split, "search": search.name}
-    found |= score(lines, references, translator.languages[1])
-    return found | ({"translations": keep(f"{split} {search.name}", lines)} if keep else {})
+    row = {"split": split, "search": search.name}
+    row |= score(lines, references, translator.languages[1])
+    return row | ({"translations": keep(f"{split} {search.name}", lines)} if keep else {})
 
 
 def keeping(rows: Rows, title: str) -> Keep:
     """What keeps a model's translations beside its rows; the file's name begins with the title."""
-    return lambda what, lines: rows.keep(f"{title} {what}", lines)
+    return lambda search, lines: rows.keep(f"{title} {search}", lines)
 
 
 def benchmark(
@@ -77,5 +77,7 @@ def benchmark(
     row |= describe(model, translator, run) | {"model": model.name, "data": portable(data)}
     row |= scores(translator, data, split, beam, alpha, keeping(rows, model.name))
     rows.add(row, choose_device())
-    found = f"BLEU {row['bleu']:.2f}, chrF {row['chrf']:.2f}, {row['minutes']:.1f} minutes"
-    print(f"{split}, {row['search']}: {found}")
+    print(
+        f"{split}, {row['search']}: "
+        f"BLEU {row['bleu']:.2f}, chrF {row['chrf']:.2f}, {row['minutes']:.1f} minutes"
+    )

@@ -15,25 +15,26 @@ from translator.settings import Count
 from translator.sources import load_pairs
 
 MEASURES = {  # the metric, and what counts of its score
-    "bleu": (BLEU, lambda found: found.score),
+    "bleu": (BLEU, lambda result: result.score),
     # before the brevity penalty
-    "without length": (BLEU, lambda found: found.score / (found.bp or 1)),
-    "chrf": (CHRF, lambda found: found.score),
+    "without length": (BLEU, lambda result: result.score / (result.bp or 1)),
+    "chrf": (CHRF, lambda result: result.score),
 }
 
 
 def interval(scores: np.ndarray) -> list[float]:
     """The lowest and highest of the middle 95% of resampled scores, cut off as sacreBLEU does."""
-    ordered, cut = np.sort(scores), len(scores) // 40
-    return [round(float(ordered[i]), 2) for i in (cut, len(scores) - 1 - cut)]
+    ordered = np.sort(scores)
+    left_out = len(scores) // 40
+    return [round(float(ordered[i]), 2) for i in (left_out, len(scores) - 1 - left_out)]
 
 
 def seeds_error(sides: list[np.ndarray]) -> tuple[float, float]:
     """Standard error and degrees of freedom of a difference of two means of seeds (Welch, 1947)."""
-    parts = [(float(np.var(scores, ddof=1)) / len(scores), len(scores) - 1) for scores in sides]
-    whole = sum(part for part, _ in parts)
-    squares = sum(part**2 / freedom for part, freedom in parts)
-    return whole**0.5, whole**2 / squares if whole else 1.0
+    errors = [(float(np.var(scores, ddof=1)) / len(scores), len(scores) - 1) for scores in sides]
+    total = sum(error for error, _ in errors)
+    squares = sum(error**2 / freedom for error, freedom in errors)
+    return total**0.5, total**2 / squares if total else 1.0
 
 
 def resampled(
@@ -49,7 +50,8 @@ def resampled(
     counts = draw.multinomial(len(references), [1 / len(references)] * len(references), samples)
     rows = {}
     for measure, (kind, value) in MEASURES.items():
-        metric, whole, drawn = kind(references=[references]), [], []
+        metric = kind(references=[references])
+        scores_by_side, drawn = [], []
         extract = metric._extract_corpus_statistics
 
         def score(sums: np.ndarray, metric: Metric = metric, value: Callable = value) -> float:
@@ -57,16 +59,22 @@ def resampled(
 
         for side in sides:
             statistics = [np.array(extract(lines, None)) for lines in side]
-            whole.append(np.array([score(found.sum(0)) for found in statistics]))
-            scores = [[score(sums) for sums in counts @ found] for found in statistics]
+            scores_by_side.append(
+                np.array([score(counts_by_sentence.sum(0)) for counts_by_sentence in statistics])
+            )
+            scores = [
+                [score(sums) for sums in counts @ counts_by_sentence]
+                for counts_by_sentence in statistics
+            ]
             drawn.append(np.mean(scores, axis=0))
-        sentences, both = drawn[1] - drawn[0], None
+        sentences = drawn[1] - drawn[0]
+        wider = None
         if min(map(len, sides)) > 1:
-            error, freedom = seeds_error(whole)
-            both = interval(sentences + error * draw.standard_t(freedom, samples))
-        rows[measure] = {"scores": [scores.round(2).tolist() for scores in whole]}
-        rows[measure] |= {"difference": float(whole[1].mean() - whole[0].mean())}
-        rows[measure] |= {"sentences_interval": interval(sentences), "interval": both}
+            error, freedom = seeds_error(scores_by_side)
+            wider = interval(sentences + error * draw.standard_t(freedom, samples))
+        rows[measure] = {"scores": [scores.round(2).tolist() for scores in scores_by_side]}
+        rows[measure] |= {"difference": float(scores_by_side[1].mean() - scores_by_side[0].mean())}
+        rows[measure] |= {"sentences_interval": interval(sentences), "interval": wider}
         rows[measure] |= {"signature": str(metric.get_signature())}
     return rows
 
@@ -105,6 +113,8 @@ def benchmark(
     row |= {"direction": f"{src}-{tgt}", "samples": samples} | resampled(references, sides, samples)
     rows.add(row)
     for measure in MEASURES:
-        found = row[measure]
-        intervals = f"95% {found['interval']} (sentences alone {found['sentences_interval']})"
-        print(f"{measure}: difference {found['difference']:+.2f}, {intervals}")
+        figures = row[measure]
+        print(
+            f"{measure}: difference {figures['difference']:+.2f}, 95% {figures['interval']} "
+            f"(sentences alone {figures['sentences_interval']})"
+        )

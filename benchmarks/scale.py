@@ -35,7 +35,8 @@ def train(folder: Path, updates: int, start: float) -> dict[str, float]:
 
     Returns the seconds from `start` to the first update and to the end, and the final memory.
     """
-    moments, update = [], ParallelTrainer.update
+    moments = []
+    update = ParallelTrainer.update
 
     def timed(self, pairs):
         moments.append(time.time())
@@ -56,10 +57,10 @@ def measure(pairs: int, updates: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="scale-") as parent:
         folder = Path(parent) / "corpus"
         write_corpus(folder, pairs)
-        made = in_new_process(train, folder, 1, time.time())
+        begun = in_new_process(train, folder, 1, time.time())
         trained = in_new_process(train, folder, updates, time.time())
         size = sum(file.stat().st_size for file in (folder / "run" / "tokens").iterdir())
-    store = {"tokenised_in_seconds": made["first_update_seconds"], "store_mb": round(size / 2**20)}
+    store = {"tokenised_in_seconds": begun["first_update_seconds"], "store_mb": round(size / 2**20)}
     return trained | store
 
 

@@ -121,8 +121,8 @@ def machine() -> dict[str, Any]:
     info = Path("/proc/cpuinfo")
     names = re.findall("^model name.*: (.*)", info.read_text(), re.M) if info.exists() else []
     cpu = (names or [platform.processor() or platform.machine()])[0]
-    found = {"cpu": cpu, "cores": os.cpu_count(), "torch": torch.__version__}
-    return found | {"threads": torch.get_num_threads()}
+    facts = {"cpu": cpu, "cores": os.cpu_count(), "torch": torch.__version__}
+    return facts | {"threads": torch.get_num_threads()}
 
 
 def accelerator(device: torch.device) -> dict[str, str]:

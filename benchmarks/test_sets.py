@@ -47,13 +47,14 @@ def benchmark(
         search = Search(model, beam).name
         if by_length and beam > 1:
             search = f"beam {beam}, log P / length"
-        about = {"model": folder.name, "data": portable(data), "split": split, "search": search}
-        if rows.saved(about):
+        row_key = {"model": folder.name, "data": portable(data), "split": split, "search": search}
+        if rows.saved(row_key):
             continue
         size = {"sentences": len(load_pairs(data, split, *model.languages))}
         title = f"{folder.name} {split} {search}"
         keep = lambda _, lines, title=title: rows.keep(title, lines)  # noqa: E731
         with divided_by_length() if by_length else nullcontext():
-            found = quality.scores(model, data, split, beam, keep=keep)
-        rows.add(about | size | found | {"search": search}, choose_device())
-        print(f"{folder.name}, {split}, {search}: {found['bleu']:.2f}", flush=True)
+            scores = quality.scores(model, data, split, beam, keep=keep)
+        row = row_key | size | scores | {"search": search}
+        rows.add(row, choose_device())
+        print("{model}, {split}, {search}: {bleu:.2f}".format(**row), flush=True)

@@ -40,17 +40,19 @@ def benchmark(
     """
     changes = changes or {}
     chosen = {name: str(value) for name, value in changes.items()}
-    about = {"run": run.name, "preset": preset, "data": portable(data), "set": chosen}
+    run_key = {"run": run.name, "preset": preset, "data": portable(data), "set": chosen}
     for program, budget in itertools.product(programs, minutes):
-        about |= {"program": program, "budget": budget}
-        if rows.saved(about):
+        run_key |= {"program": program, "budget": budget}
+        if rows.saved(run_key):
             continue
         if program == "this":
-            found = trained(run / f"{budget:g}", data, preset, changes, budget)
+            figures = trained(run / f"{budget:g}", data, preset, changes, budget)
         else:
-            found = beside.trained(data, preset, changes, budget)
-        rows.add(about | found | {"preset": preset})
-        print(f"{program}, {found['minutes']:.1f} minutes: BLEU {found['bleu']:.2f}", flush=True)
+            figures = beside.trained(data, preset, changes, budget)
+        rows.add(run_key | figures | {"preset": preset})
+        print(
+            f"{program}, {figures['minutes']:.1f} minutes: BLEU {figures['bleu']:.2f}", flush=True
+        )
 
 
 def trained(

@@ -184,6 +184,7 @@ def texts_of_the_page() -> Iterator[tuple[str, str]]:
     from practice.examine import TESTS
     from practice.mistakes import CATALOGUE, GROUPS, SLIPS
 
+    # always in this order, or else each update would move the entries of a catalogue about
     scripts = sorted(SOURCES.rglob("*.js"))
     templates = sorted((BLOG / "template").iterdir())
     rooms = [BLOG / f"{name}.py" for name in ("page", "links", "times")]

@@ -77,6 +77,7 @@ def build(script: str) -> NotebookNode:
         count_by_digest[digest] += 1
         count = count_by_digest[digest]
         cell.id = digest if count == 1 else f"{digest}-{count}"  # equal cells need different ids
+        # what else jupytext notes is of the script, such as the blank lines behind a cell
         cell.metadata = {"tags": cell.metadata["tags"]} if "tags" in cell.metadata else {}
     fold_and_hide(cells)
     notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": METADATA, "cells": cells}

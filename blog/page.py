@@ -300,6 +300,7 @@ def python(say: Callable[[str], str]) -> dict[str, str]:
     from practice.mistakes import CATALOGUE, SLIPS
     from practice.mistakes.plain import FUNCTIONS
 
+    # a page that is one file has no modules to import: exports and imports are rewritten
     text = (MICROPYTHON / "micropython.mjs").read_text("utf-8")
     for old, new in AS_SCRIPT.items():
         if old not in text:
@@ -321,6 +322,7 @@ def rows_of_the_page(say: Callable[[str], str]) -> dict[str, str]:
     from practice import examine, mistakes
 
     files = [BLOG / f"{name}.jsonl" for name in ("learned", "patients")]
+    # a checkout without them makes a page all the same, without dotted curves
     rows = {file.stem: file.read_text("utf-8") for file in files if file.exists()}
     tests = {}
     for name, test in examine.TESTS.items():

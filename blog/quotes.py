@@ -59,6 +59,7 @@ def short_runs() -> Quotes:
             quotes[f"{key} beyond"] = f"{abs(abs(mean) - corrected):.2f}"
             quotes[f"{key} exactly"] = f"{abs(mean):.2f}"
 
+    # of two variants beside each other, neither of which is the base
     def between(a: str, b: str, measure: str = "BLEU") -> str:
         means = [lab.short_difference(variants, name, measure)[0] for name in (a, b)]
         return f"{abs(means[0] - means[1]):.1f}"
@@ -127,6 +128,7 @@ def quality() -> Quotes:
             quotes[model + suffix] = f"{row['bleu']:.1f}"
         if model.startswith("tiny-2150"):
             quotes[model] = f"{row['bleu']:.1f}"
+        # models that learned from the pairs alone, as those of `first_stage` below
         of_test = (row["split"], row["search"], row["step"]) == (lab.TEST, BEAM, 4700)
         if of_test and re.fullmatch(r"en-de-\d|multi30k-en-de", model):
             alone.append(row["bleu_moses"])

@@ -316,6 +316,7 @@ def see_wires(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     First it is asked twice: if the answers differ, no difference between others says anything. Then
     the wires are tried; if one that should be there seems cut, once more after some updates.
     """
+    # of one length, so that nothing is padded
     probe = strangers(pairs)
     once, again = (patient.predict(probe).log_softmax(-1) for _ in range(2))
     twice = {"twice": (once - again).abs().max().item()}
@@ -386,9 +387,11 @@ def recompute_loss(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     values = {"first loss": own_loss(patient, pairs) - math.log(vocab)}
     if not (patient.update and patient.model):
         return values
+    # with two seeds: a loss that chance moves can't be explained by logits without it
     reported, again = (update(patient, pairs, seed)[0] for seed in (0, 1))
     if abs(reported - again) > MOVED:  # a dropout with a name that nobody knows
         return values
+    # of all ways to smooth labels the one that comes closest: none of them is a mistake
     difference = min((reported - loss for loss in losses(patient, pairs)), key=abs)
     explained = abs(difference) <= MOVED or any(
         math.isclose(reported, loss, rel_tol=1e-4) for loss in explanations(patient, pairs)
@@ -430,6 +433,7 @@ def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
         values["weights"] = sum(p.numel() for p in model.parameters()) - patient.weights
     if not isinstance(model, tat.Transformer):  # what follows calls its parts by name
         return values
+    # a row that may look at n keys has an entropy of log n if it looks at all of them alike
     with tat.recording(model) as maps:
         patient.predict(strangers(pairs))  # nothing is padded
     shares = [share_of_largest_entropy(weights) for weights in maps.values()]
@@ -438,6 +442,8 @@ def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     with tat.evaluating(model):
         # two tokens, each at eight places
         first, second = model.src_embed(torch.tensor([[token] * 8 for token in pairs[0].src[:2]]))
+    # (8, d_model) each: at the same place only the token differs, and from place to place only
+    # the position
     token_size = root_mean_square(first - second)
     place_size = root_mean_square(first[1:] - first[:-1])
     if place_size:  # else there are no positions, which another test says
@@ -478,6 +484,7 @@ def learn_by_heart(patient: Patient, pairs: list[Pair], updates: int = 150) -> d
     third of the updates on it is asked at every fifth, until it knows them; after all updates it is
     given a hundred more, if its loss had once been low enough.
     """
+    # from the shortest to the longest, evenly
     few = sorted(pairs, key=lambda p: len(p.tgt))[:: max(len(pairs) // 8, 1)][:8]
     eps = patient.smoothing
     lowest = 0.0  # with smoothed labels, a loss can't fall below their entropy
@@ -494,6 +501,7 @@ def learn_by_heart(patient: Patient, pairs: list[Pair], updates: int = 150) -> d
             # before the update: the weights are those that the reported loss is of
             evaluated = own_loss(patient, few) if due else 0.0
             reported.append(patient.update(few))
+            # decoding takes longer than an update: only where the loss gives hope, or time is up
             if due and (number >= updates or reported[-1] < low_enough):
                 share = exact(patient, few) if patient.decode else 1.0
                 learned = reported[-1] < low_enough and share >= 0.9
@@ -547,6 +555,7 @@ def without_references(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     rows = patient.decode(pairs)
     with_next_reference = patient.decode(with_next(pairs))
     fed = [Pair(p.src, [BOS, *row, EOS]) for p, row in zip(pairs, rows, strict=True)]
+    # position t predicts token t of the row; what comes behind its end isn't compared
     predicted = 0
     for best, row in zip(patient.predict(fed).argmax(-1).tolist(), rows, strict=True):
         predicted += sum(a == b for a, b in zip(best, row, strict=False))

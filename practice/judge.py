@@ -429,6 +429,7 @@ def judge(
             mark = {"right": "✓", "wrong": "✗", "empty": "·"}[verdict.state]
             say(f"{number:2} {mark} {gate.title:24}{verdict.seconds:6.1f} s  {gate.function}")
             if verdict.state == "wrong":
+                # later gates that call it are told to mend this first
                 wrong_functions.setdefault(gate.function, number)
                 verdict.notes[:0] = verdict.sentence.splitlines()
             for note in verdict.notes:

@@ -187,6 +187,8 @@ def read_typed(pupil: Pupil, typed: Iterable[str], say: Say) -> None:
 
 def study_numbers(pupil: Pupil, say: Say, seed: int) -> list[int]:
     """Learn for UPDATES updates, or as long as there is time; returns the unseen numbers."""
+    # All numbers below a hundred are learned, for they are in the larger ones; of these, some are
+    # never shown. Those that it reads in the end, it has put together by itself.
     draw = random.Random(seed)
     large = list(range(100, 1000))
     draw.shuffle(large)
@@ -204,6 +206,7 @@ def study_numbers(pupil: Pupil, say: Say, seed: int) -> list[int]:
             last_line = now
             sample = line_of(pupil, unseen[update % UNSEEN])
             say(f"{update:5} updates, loss {loss:.2f}: {sample}")
+        # a file that computes one sentence after the other may need longer than anybody waits
         if now - start > WHOLE_SECONDS:
             say(f"{WHOLE_SECONDS} seconds are over after {update} of {UPDATES} updates")
             break
@@ -247,6 +250,7 @@ class Study:
         self.step = 0
         self.pairs_seen = 0
         self.seconds = 0.0
+        # without a state it is a new folder, and only for learning: then a source is given
         path = folder / STATE
         if not path.exists():
             if source is None or (folder.is_dir() and any(folder.iterdir())):
@@ -285,6 +289,7 @@ class Study:
         model = self.fresh()
         averages = None
         if self.step:
+            # one array of each kind for each weight: itself, and Adam's two moving averages
             count = len(self.arrays) // 3
             arrays = {kind: [self.arrays[f"{kind}.{i}"] for i in range(count)] for kind in "wmv"}
             pour(model, arrays["w"])
@@ -342,6 +347,7 @@ def practise(study: Study, pupil: Pupil, minutes: float, say: Say) -> None:
     if study.step:
         say(f"it goes on after {study.step:,} updates, {study.seconds / 60:.1f} minutes")
     last_line = study.seconds  # when it was said
+    # the batches of earlier calls are passed over, so that it goes on as if it had never stopped
     for batch in itertools.islice(study.batches(), study.step, None):
         if study.seconds >= 60 * minutes:
             break

@@ -237,6 +237,7 @@ def report(run: "Run", progress: "Progress", new: int) -> None:
     )
     if progress.skipped:
         print(f"{progress.skipped} of them changed nothing, because their gradient was not finite")
+    # the model in `best` is another one than the end's: whether to take it
     if progress.since_best:
         best = run.folder / "best"
         sentences = len(sample(run.val_pairs))
@@ -452,6 +453,7 @@ def evaluate(
     if as_json:
         lines = [json.dumps(result | {"seconds": round(time.monotonic() - start, 1)})]
     deliver(*lines)
+    # after the scores, which are printed in any case
     if search.lost:
         raise Refused(f"not translated, and scored as if empty: {search.lost} of {count} sentences")
 
@@ -486,6 +488,7 @@ def average(run: File, *, out: Out, last: Count = 5) -> None:
     weights = average_checkpoints(paths[-last:])
     write_model(out, run, weights)
     print(f"{out}: the average of {last} checkpoints, {paths[-last].stem} to {paths[-1].stem}")
+    # a rate that has halved between the first and the last of them was falling
     rates = {row["step"]: row["lr"] for row in read_log(run) if "lr" in row}
     first_rate, last_rate = (rates.get(int(path.stem), 0.0) for path in (paths[-last], paths[-1]))
     compare_average(run, translator, weights, falling=first_rate > 2 * last_rate)
@@ -516,6 +519,7 @@ def compare_average(
     with suppress(Refused):  # a model without steps has losses alone
         check_stepwise(model)
         stepwise = bool(sentences)
+    # the mean comes last: there is one model in memory, and its own weights aren't needed again
     losses, bleus = [], []
     for weights in (weights_of(model), mean):
         load_weights(model, weights, run / "checkpoints")

@@ -104,6 +104,8 @@ def encode_texts(tokenizer: Tokenizer, texts: Iterable[str], language: str) -> l
         words: Any = (words_of(text, language) for text in texts) if tokenizer.words else texts
         encodings = rules.encode_batch_fast(list(words), is_pretokenized=tokenizer.words)
         return [encoding.ids for encoding in encodings]
+    # A text has no special token in it, except that the mark of a language in front of it is one.
+    # All texts go through the rules at once, without their marks; these are put before their ids.
     texts = [text.replace(HIDDEN, "") for text in texts]
     marks = [mark_of(tokenizer, text) for text in texts]
     unmarked = [

@@ -233,6 +233,7 @@ def of_log(rows: list[dict], warmup: int, guessing: float | None) -> list[Sympto
 
 def of_rate(rows: list[dict], d_model: int) -> list[Symptom]:
     """A rate that explains why nothing was learned, if the log has one."""
+    # a good rate goes with the inverse square root of the width, as in Equation (3)
     rates = [row["lr"] for row in rows if isinstance(row.get("lr"), int | float)]
     times = max(rates, default=0) * d_model**0.5 / PEAK
     if not rates or 1 / 30 < times < 5:
@@ -293,6 +294,7 @@ def of_modes(
     if not train:
         return []
     logged = [row["loss"] for row in rows if isinstance(row.get("loss"), int | float)]
+    # `smooth` is the log's kind of loss, only without dropout, and should be below it
     smooth, plain = own_loss(patient, train), patient._replace(smoothing=0.0)
     symptoms = []
     if logged and smooth > logged[-1] + 0.5:
@@ -447,6 +449,7 @@ def some_of_train(store: TokenStore | None) -> list[Pair]:
 
 def verdict(symptoms: list[Symptom]) -> dict[str, Any]:
     """What all symptoms come to."""
+    # A cause that log, settings or text show goes before the mistakes that its symptoms resemble.
     ill, young = (any(symptom.state == state for symptom in symptoms) for state in ("ill", "young"))
     suspects = resembles(symptoms)
     word = "healthy"

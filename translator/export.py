@@ -18,8 +18,8 @@ from torch import Tensor, nn
 import since_2017 as since
 import the_annotated_transformer as tat
 from the_annotated_transformer import Transformer, Translator
+from translator.agreement import compare
 from translator.files import Refused, new_folder, refusing
-from translator.stepping import compare
 
 LONGEST = 2048  # positions: CTranslate2 reads them from a table
 PARTS = Path(__file__).with_name("ctranslate2_folder")  # what an export has beside the model
@@ -193,6 +193,7 @@ def specification(translator: Translator) -> Any:
         check_marian(model)
     else:
         check_papers(model)
+    # only now: what can't be exported is named even where the package is missing
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
 

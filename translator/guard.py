@@ -16,8 +16,8 @@ from torch import Tensor, nn
 import the_annotated_transformer as tat
 from practice.wires import wires
 from the_annotated_transformer import Pair
+from translator.agreement import precise
 from translator.files import MEMORY, Refused
-from translator.stepping import precise
 from translator.trainer import Objective, ParallelTrainer
 
 # nats: a fresh model's wires move predictions by 0.01 to 3, rounding by 1e-6
@@ -43,6 +43,7 @@ def doubts(trainer: ParallelTrainer) -> Iterator[str]:
             loss_by_logits = mean_loss(logits(trainer, pairs), pairs, eps)
         if not math.isfinite(loss_by_logits):
             return  # the training says so, and ends
+        # twice: a gradient that isn't cleared between updates would grow
         for _ in range(2):
             loss = trainer.gradient(pairs)
             grads = [p.grad for p in trainer.model.parameters() if p.requires_grad]

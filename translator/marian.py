@@ -92,7 +92,8 @@ def find_source(source: str) -> Path:
 def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
     """A model in the hub's layout, with the vocabulary `ids`.
 
-    Raises Refused naming what is unknown here or damaged.
+    Raises Refused naming what is unknown here or damaged. Its configuration comes first: what the
+    model asks for and this program lacks, left out in silence, would give fluent nonsense.
     """
     path = folder / "config.json"
     config = read_json(path)
@@ -178,6 +179,7 @@ def read_npz(file: Path) -> Arrays:
     arrays = read_arrays(file)
     with refusing(f"{file}: no configuration of Marian in it", KeyError, UnicodeDecodeError):
         text = arrays.pop("special:model.yml").numpy().tobytes().rstrip(b"\0").decode("utf-8")
+    # one option a line; an empty value is the default
     options = re.findall(r"(?m)^([\w-]+):[ ]*(.*)$", text)
     options_by_name = {name: value.strip("\"' ") for name, value in options}
     for name, value in USUAL.items():
@@ -196,6 +198,7 @@ def read_npz(file: Path) -> Arrays:
     with refusing(f"{file}: its configuration is not whole", KeyError, ValueError):
         names = "dim-emb", "transformer-dim-ffn", "transformer-heads", "enc-depth", "dec-depth"
         d_model, d_ff, h, *depths = (int(options_by_name[name]) for name in names)
+    # a matrix that is shared is there once, and the names of those that share it aren't
     src, tgt = (name if name in arrays else "Wemb" for name in ("encoder_Wemb", "decoder_Wemb"))
     output = "decoder_ff_logit_out_Wt" if "decoder_ff_logit_out_Wt" in arrays else tgt
     tie = "all" if src == tgt == output else "target" if tgt == output else "none"
@@ -214,6 +217,7 @@ def marian_name(name: str, pre: bool) -> str:
     """
     if top := re.fullmatch(r"(encoder|decoder)\.norm\.(weight|bias)", name):
         return f"{top[1]}_top_ln_{'scale' if top[2] == 'weight' else 'bias'}"
+    # theirs is counted from 1, and norms are named after the sublayer that they belong to
     stack, layer, inner = re.fullmatch(r"(encoder|decoder)\.layers\.(\d+)\.(.+)", name).groups()
     if norm := re.fullmatch(r"sublayer\.(\d)\.norm\.(weight|bias)", inner):
         context = [] if stack == "encoder" else ["context_Wo"]
@@ -296,10 +300,13 @@ def filled(source: Arrays, rows: list[int]) -> nn.Module:
 # --- Vocabularies ---
 def fields(data: bytes) -> Iterator[tuple[int, Any]]:
     """The numbered fields of a protocol buffer: integers, or bytes (those of a float, too)."""
+    # A field is a key and a value, and the key is the field's number and, in its last three bits,
+    # how the value is written: 0 as a number, 1 and 5 in 8 and 4 bytes, 2 after its length.
     at = 0
 
     def number() -> int:
         nonlocal at
+        # seven bits a byte, the lowest first; all bytes but the last have the eighth bit
         value = 0
         for shift in range(0, 70, 7):
             byte = data[at]

@@ -58,14 +58,16 @@ def page(folder: Path, translator: Translator, texts: Texts, score: Path | None,
     source, target = texts.names or translator.languages
     title = texts.title or f"{source} – {target}"
     words = read_words(texts.words) if texts.words else {}
-    known = texts.note or knowledge(folder, translator)
+    lesson = texts.note or knowledge(folder, translator)
     card = {
-        words.get("What it knows", "What it knows"): known,
+        words.get("What it knows", "What it knows"): lesson,
         words.get("How good it is", "How good it is"): quality(folder, score, type_),
         words.get("Made on", "Made on"): date.today().isoformat(),
     }
-    rows = [f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in card.items()]
-    about = {"title": title, "words": words, "model": content}
+    rows = [
+        f"<dt>{html.escape(term)}</dt><dd>{html.escape(text)}</dd>" for term, text in card.items()
+    ]
+    page_data = {"title": title, "words": words, "model": content}
     fields = {
         "LANGUAGE": "" if words else "en",
         "TITLE": html.escape(title),
@@ -74,10 +76,11 @@ def page(folder: Path, translator: Translator, texts: Texts, score: Path | None,
         "SOURCE_ATTRIBUTES": attributes(translator.languages[0]),
         "TARGET_ATTRIBUTES": attributes(translator.languages[1]),
         "CARD": f'<dl dir="auto">{"".join(rows)}</dl>',
-        "CONTENT": json.dumps(about, ensure_ascii=False).replace("<", "\\u003c"),
+        "CONTENT": json.dumps(page_data, ensure_ascii=False).replace("<", "\\u003c"),
         "WEIGHTS": weights,
         "SCRIPT": (PAGE / "translate.js").read_text("utf-8"),
     }
+    # in one pass: what stands in a field, such as a word in capitals, is filled in nowhere
     template = (PAGE / "page.html").read_text("utf-8")
     return re.sub(r"\b[A-Z_]{4,}\b", lambda name: fields.get(name[0], name[0]), template)
 
@@ -91,8 +94,8 @@ def attributes(language: str) -> str:
 def read_words(path: Path) -> dict[str, str]:
     """The page's words in another language; Refused for what isn't among its words."""
     words = read_json(path)
-    for text, other in words.items():
-        if text not in WORDS or not isinstance(other, str):
+    for text, replacement in words.items():
+        if text not in WORDS or not isinstance(replacement, str):
             listed = "; ".join(sorted(WORDS))
             raise Refused(f"{path}: {text!r} is no text of the page, which has: {listed}")
     return words
@@ -150,7 +153,7 @@ def page_content(folder: Path, translator: Translator, type_: str) -> dict[str, 
 def in_rows(parameters: dict[str, Tensor]) -> dict[str, Any]:
     """Matrices in 8 bits, with a scale for each row; everything else in float16."""
     halves: dict[str, np.ndarray] = {}
-    whole: dict[str, np.ndarray] = {}
+    bytes_by_name: dict[str, np.ndarray] = {}
     for name, parameter in parameters.items():
         numbers = parameter.detach().cpu().float().numpy()
         if numbers.ndim < 2:
@@ -160,12 +163,15 @@ def in_rows(parameters: dict[str, Tensor]) -> dict[str, Any]:
         # no scale is zero, or below float16's smallest numbers
         halves[f"{name}.scale"] = np.maximum(scales, 1e-5).astype(np.float16)
         exact = numbers / halves[f"{name}.scale"].astype(np.float32)[:, None]
-        whole[name] = exact.round().clip(-127, 127).astype(np.int8)
-    numbers = np.concatenate([part.ravel() for part in halves.values()])
+        bytes_by_name[name] = exact.round().clip(-127, 127).astype(np.int8)
+    # the lower bytes of all numbers, then the upper ones, which are alike and shrink more
+    numbers = np.concatenate([array.ravel() for array in halves.values()])
     planes = numbers.view(np.uint8).reshape(-1, 2).T.tobytes()
-    packed = gzip.compress(planes + b"".join(map(np.ndarray.tobytes, whole.values())), mtime=0)
+    packed = gzip.compress(
+        planes + b"".join(map(np.ndarray.tobytes, bytes_by_name.values())), mtime=0
+    )
     return {
-        "shapes": {name: list(part.shape) for name, part in halves.items()},
-        "rows": {name: list(part.shape) for name, part in whole.items()},
+        "shapes": {name: list(array.shape) for name, array in halves.items()},
+        "rows": {name: list(array.shape) for name, array in bytes_by_name.items()},
         "weights": base64.b64encode(packed).decode(),
     }

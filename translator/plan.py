@@ -94,6 +94,7 @@ def complaints(train: Texts, val: Texts) -> dict[str, list[int]]:
     full = [(number, *pair) for number, pair in enumerate(train, 1) if all(pair)]
     sides = zip(*train[:SAMPLE], strict=True)
     usual = [Counter(map(script, side)).most_common(1)[0][0] for side in sides]
+    # of letters: one language needs more than the other for the same
     ratio = statistics.median([len(tgt) / len(src) for _, src, tgt in full] or [1.0])
     earlier: set[tuple[str, str]] = set()
     lines: dict[str, list[int]] = {name: [] for name in SAYS}
@@ -166,6 +167,34 @@ STRANGERS = 100  # lines without a match, if they are a tenth of a text, are no 
 BLOCK, TRIED_LINES = 500, 50_000  # a longer text is looked at in blocks
 
 
+def comparison(pairs: Texts) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
+    """What compares each source with the target so many lines further on, by two numbers a line.
+
+    How far the ratio of their lengths is from the usual one, as logarithms; and whether they share
+    a rare word, a number or a sign: 1 or 0, nan for a line that has none.
+    """
+    count = len(pairs)
+    sides = [*zip(*pairs, strict=True)]
+    lengths = [np.log([len(line) or math.nan for line in side]) for side in sides]
+    words = [[{*re.findall(r"\w+|[^\w\s]", line.casefold())} for line in side] for side in sides]
+    often = [Counter(itertools.chain.from_iterable(side)) for side in words]
+    # a word of more than two lines in a hundred is in both lines of many pairs by chance
+    common = {word for word, lines in (often[0] | often[1]).items() if lines > max(2, count // 50)}
+    rare = [[line - common for line in side] for side in words]
+    usual = np.nanmedian(lengths[1] - lengths[0])
+
+    def compare(offset: int) -> tuple[np.ndarray, np.ndarray]:
+        partners = (np.arange(count) + offset) % count
+        # at most 2: a line that is far too long is not the translation, and that is all it says
+        apart = np.minimum(np.abs(lengths[1][partners] - lengths[0] - usual), 2)
+        targets = map(rare[1].__getitem__, partners)
+        shares = [float(bool(src & tgt)) if src else math.nan
+                  for src, tgt in zip(rare[0], targets, strict=True)]  # fmt: skip
+        return apart, np.array(shares)
+
+    return compare
+
+
 def evidence(pairs: Texts) -> np.ndarray | None:
     """How much speaks for the target line at each of OFFSETS being the translation, in nats.
 
@@ -173,22 +202,11 @@ def evidence(pairs: Texts) -> np.ndarray | None:
     rare words, numbers and signs; how often others do shows at FAR_OFFSETS. None if no offset is
     better than those.
     """
+    # What the best offset shows of each number of `comparison`, beside what offsets show by chance,
+    # says how much a line speaks for an offset: for lengths by two exponential distributions of
+    # these means, for shared words by two coins. Bounds keep all logarithms finite.
     count = len(pairs)
-    sides = [*zip(*pairs, strict=True)]
-    lengths = [np.log([len(line) or math.nan for line in side]) for side in sides]
-    words = [[{*re.findall(r"\w+|[^\w\s]", line.casefold())} for line in side] for side in sides]
-    often = [Counter(itertools.chain.from_iterable(side)) for side in words]
-    common = {word for word, lines in (often[0] | often[1]).items() if lines > max(2, count // 50)}
-    rare = [[line - common for line in side] for side in words]
-    usual = np.nanmedian(lengths[1] - lengths[0])
-
-    def compare(offset: int) -> tuple[np.ndarray, np.ndarray]:
-        partners = (np.arange(count) + offset) % count
-        apart = np.minimum(np.abs(lengths[1][partners] - lengths[0] - usual), 2)
-        targets = map(rare[1].__getitem__, partners)
-        shares = [float(bool(src & tgt)) if src else math.nan
-                  for src, tgt in zip(rare[0], targets, strict=True)]  # fmt: skip
-        return apart, np.array(shares)
+    compare = comparison(pairs)
 
     def mean(values: np.ndarray) -> float:
         finite = values[np.isfinite(values)]
@@ -204,12 +222,14 @@ def evidence(pairs: Texts) -> np.ndarray | None:
     better = by_chance - best, best_share - share_by_chance
     lines = count, max(1, np.isfinite(shares[0]).sum())
     errors = [s / math.sqrt(n) for s, n in zip(spread, lines, strict=True)]
+    # where all lines are about as long, lengths can't tell, and nothing is held against the text
     if by_chance > 0.1 and all(x < SURE * e for x, e in zip(better, errors, strict=True)):
         return None
     nats = math.log(by_chance / best) - apart * (1 / best - 1 / by_chance)
     hit = math.log(best_share / share_by_chance)
     miss = math.log((1 - best_share) / (1 - share_by_chance))
     nats = np.nan_to_num(nats) + np.where(np.isnan(shares), 0, np.where(shares == 1, hit, miss))
+    # so it takes five lines, not a single odd one, to pay for SLIP
     return np.clip(nats, -3, 3)
 
 
@@ -234,10 +254,12 @@ def slips(pairs: Texts) -> list[tuple[int, int, int | None]]:
         best = totals.argmax()
         back[:, i] = np.where(totals < totals[best] - SLIP, best, range(len(nats)))
         totals = np.maximum(totals, totals[best] - SLIP) + line
+    # from the last line to the first, along where each best path came from
     path = [int(totals.argmax())]
     for origins in back.T[:0:-1]:
         path.append(int(origins[path[-1]]))
     path.reverse()
+    # a stretch counts if it speaks for its offset by more than a change would cost
     stretches = []
     first = 0
     for state, stretch in itertools.groupby(path):
@@ -276,6 +298,7 @@ def rehearse(
     # The vocabulary takes its part of the seconds; three updates come in any case, and the first
     # of all, which is slower, isn't counted.
     began = time.monotonic()
+    # the longest sentence may be behind SAMPLE: `train` rehearses it itself, before it starts
     texts = [pair for pair in train if all(pair)][:SAMPLE]
     settings, tokenizer = started(start, languages, changes)
     tokenizer = tokenizer or tat.learn_bpe(texts, settings.bpe)
@@ -501,6 +524,7 @@ def plan(
     facts = origin | facts
     for line in text_report(facts):
         say(line)
+    # what to expect, from the text alone
     share = seen(train, val) if val else None
     runs = measured()
     unknown = reason(train, val, runs)
@@ -512,6 +536,7 @@ def plan(
     facts |= dict.fromkeys(("advice", "machine", "minutes", "command"))
     if facts["slips"].keys() & SPLITS:
         return facts | {"bleu": None, "bleu_unknown": "the lines don't belong together"}
+    # what to do, and how long that takes here
     changes, updates = recipe(facts["pairs"], bool(start))
     changes = MEASURED | changes
     if start:  # its sizes are the model's

@@ -174,6 +174,7 @@ def shard(module: nn.Module, layers: Iterable[nn.Module], device: torch.device) 
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(device.type, (processes()[1],))
+    # layers first: the outermost unit takes what no layer has
     for unit in (*layers, module):
         fully_shard(unit, mesh=mesh, reshard_after_forward=True)
 

@@ -57,6 +57,8 @@ class Run:
         self.start_weights = start_weights
         self.make = make
         self.first = processes()[0] == 0
+        # from here on it reads what `prepare` has written or checked, so that new and old runs are
+        # made in the same way
         path = self.folder / "config.json"
         config = read_json(path)
         with refusing(f"{path}: not the configuration of a run", TypeError):
@@ -86,6 +88,8 @@ class Run:
 
     def batches(self, progress: Progress) -> Iterator[Draw]:
         """The batches from where the run is, epoch after epoch, without an end."""
+        # the orders depend on seed and epoch alone, so those batches that were learned are skipped
+        # without being read
         epoch = progress.epoch
         first = progress.batch
         while True:
@@ -122,6 +126,7 @@ class Run:
         """
         with torch.device("meta"):  # else what is saved could not be read
             check_weights(self.fresh_model(), weights_of(trainer.model), self.folder)
+        # `save` replaces the one by the other, so at least one is whole after any crash
         paths = [self.checkpoints / name for name in (STATE, STATE_BEFORE)]
         paths = [path for path in paths if path.exists()]
         for path in paths:
@@ -150,6 +155,7 @@ class Run:
         its last checkpoints is that of a run which nobody stopped.
         """
         step = progress.step
+        # all processes: each has a part of what is sharded
         tensors = gathered(trainer.tensors())
         if not self.first:
             return

@@ -155,6 +155,7 @@ class Log:
         if not since.losses:
             return
         progress = self.progress
+        # each process has its part of every loss, and all have as many of them
         mean = over_processes(sum(since.losses))[0] / len(since.losses)
         seconds = max(progress.seconds - since.seconds, 1e-9)
         speed = (progress.tokens - since.tokens) / seconds

@@ -58,6 +58,7 @@ def score(
     sides = translations, references
     lower = BLEU(lowercase=True, tokenize=rules)
     metrics = {"bleu": BLEU(tokenize=rules), "bleu_lower": lower, "chrf": CHRF()}
+    # where the Moses rules have no words to cut, this score is the lower-cased one
     metrics["bleu_moses"] = lower
     cut = sides
     if rules == "13a":

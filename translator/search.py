@@ -4,6 +4,7 @@ Where CTranslate2 computes the same, `translator/engine.py` asks it instead. Thi
 reference that one reads, and the one that can tell what a model looked at.
 """
 
+from bisect import insort
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -48,8 +49,9 @@ class Beam:
         # all that follows has a row for each source that is still searched
         self.source = torch.arange(B, device=device)  # its number
         self.limit = limit
-        self.bar = torch.full((B,), EMPTY, device=device, dtype=torch.float)  # of scores
-        self.open_places = torch.full((B, 1), width, device=device)
+        # the score that a translation has to exceed to be among its n_best
+        self.bar = torch.full((B,), EMPTY, device=device, dtype=torch.float)
+        self.open_places = torch.full((B, 1), width, device=device)  # how many it still has
         # and here (sources, places): at first, one place holds the empty translation
         self.log_p = torch.full((B, width), EMPTY, device=device, dtype=torch.float)
         self.log_p[:, 0] = 0.0
@@ -58,62 +60,56 @@ class Beam:
         self.history = torch.zeros(B, width, 0, 2, device=device)
 
     def extend(self, logits: Tensor, looked_at: Tensor) -> Tensor:
-        """Put each source's likeliest extensions into its places, best first; give their rows.
+        """Put each source's likeliest extensions into its places, best first.
 
-        logits (rows, vocab) of the next token; looked_at (rows): where each row looked.
+        logits (rows, vocab) of the next token; looked_at (rows): where each row looked. Returns
+        which row each place goes on from: (sources, places).
         """
         sources = len(self.log_p)
-        logits = logits.float()
-        top, tokens = logits.topk(min(self.width, logits.size(-1)))  # no row can need more
-        gain = top - logits.logsumexp(-1, keepdim=True)
+        top, tokens = logits.float().topk(min(self.width, logits.size(-1)))  # no row needs more
+        gain = top - logits.float().logsumexp(-1, keepdim=True)
         extensions = (self.log_p.view(-1, 1) + gain).view(sources, -1)  # (sources, places * k)
         self.log_p, best = extensions.topk(self.width)
-        parents = best // tokens.size(1)  # (sources, places)
-        source = torch.arange(sources, device=best.device).unsqueeze(1)
-        token = tokens.view(sources, -1).gather(1, best).unsqueeze(-1)
-        self.ids = torch.cat((self.ids[source, parents], token), dim=-1)
-        rows = (source * self.width + parents).flatten()
-        latest = torch.stack((self.log_p, looked_at[rows].view_as(self.log_p)), dim=-1)
-        past = self.history[source, parents]
-        self.history = torch.cat((past, latest.unsqueeze(2)), dim=2)
+        first = torch.arange(0, sources * self.width, self.width, device=best.device)
+        rows = first.unsqueeze(1) + best // tokens.size(1)
+        token = tokens.view(sources, -1).gather(1, best)
+        self.ids = torch.cat((self.ids.flatten(0, 1)[rows], token.unsqueeze(-1)), dim=-1)
+        latest = torch.stack((self.log_p, looked_at[rows]), dim=-1).unsqueeze(2)
+        self.history = torch.cat((self.history.flatten(0, 1)[rows], latest), dim=2)
         return rows
 
     def finish(self) -> None:
         """Move what has ended, by EOS or by its limit, to `finished`, if its score is high."""
-        length = self.ids.size(-1)
+        steps = self.ids.size(-1) - 1
         place = torch.arange(self.width, device=self.log_p.device)
         alive = (place < self.open_places) & (self.log_p > EMPTY)  # places are filled best first
-        at_limit = (length >= self.limit).unsqueeze(1)
+        at_limit = (steps + 1 >= self.limit).unsqueeze(1)
         ended = alive & ((self.ids[..., -1] == EOS) | at_limit)
-        scores = self.log_p / tat.length_penalty(length - 1, self.alpha)
+        scores = self.log_p / tat.length_penalty(steps, self.alpha)
         for i, j in (ended & (scores > self.bar.unsqueeze(1))).nonzero().tolist():
+            best = self.finished[self.source[i]]
             sums, places = self.history[i, j].unbind(-1)
             lists = self.ids[i, j].tolist(), sums.tolist(), places.long().tolist()
-            self.enter(i, Hypothesis(float(scores[i, j]), *lists))
+            insort(best, Hypothesis(float(scores[i, j]), *lists), key=lambda other: -other.score)
+            del best[self.n_best :]
+            if len(best) == self.n_best:
+                self.bar[i] = best[-1].score
         self.log_p = self.log_p.masked_fill(ended | ~alive, EMPTY)
         # each ending costs a place, also one whose score was too low
         self.open_places = self.open_places - ended.sum(1, keepdim=True)
 
-    def enter(self, i: int, hypothesis: Hypothesis) -> None:
-        """Put it among the best of a source, and raise the bar when these are `n_best`."""
-        best = self.finished[self.source[i]]
-        best.append(hypothesis)
-        best.sort(key=lambda each: -each.score)
-        del best[self.n_best :]
-        if len(best) == self.n_best:
-            self.bar[i] = best[-1].score
-
-    def drop(self) -> Tensor:
-        """Leave the sources whose search is over; which ones stay, as rows of the fields.
+    def drop(self) -> Tensor | None:
+        """Leave the sources whose search is over; which rows of the fields stay (None: all).
 
         Log-probabilities only fall, and what divides them is largest at the limit: so whatever
         continues an open translation can't score more than `highest`.
         """
         highest = self.log_p.amax(1) / tat.length_penalty(self.limit - 1, self.alpha)
         stay = (highest > self.bar).nonzero().flatten()  # EMPTY, with nothing open, is never higher
-        if len(stay) < len(self.source):
-            for field in ("source", "limit", "bar", "open_places", "log_p", "ids", "history"):
-                setattr(self, field, getattr(self, field)[stay])
+        if len(stay) == len(self.source):
+            return None  # as in most steps: nothing has to be copied
+        for field in ("source", "limit", "bar", "open_places", "log_p", "ids", "history"):
+            setattr(self, field, getattr(self, field)[stay])
         return stay
 
 
@@ -138,16 +134,12 @@ def fast_beam(
         # with which sources; `select` then gives the decoder these rows and sources.
         for _ in range(1, max_len):
             logits = decoder.step(search.ids[..., -1].flatten())
-            nowhere = torch.zeros_like(logits[:, 0])
-            looked_at = decoder.looked_at(weights) if weights is not None else nowhere
-            rows = search.extend(logits, looked_at)
+            rows = search.extend(logits, decoder.looked_at(weights or {}))
             search.finish()
-            sources = len(search.source)
             stay = search.drop()
-            if len(stay) == 0:
+            if len(search.source) == 0:
                 break
-            all_stay = len(stay) == sources
-            decoder.select(rows.view(sources, beam)[stay].flatten(), None if all_stay else stay)
+            decoder.select((rows if stay is None else rows[stay]).flatten(), stay)
     nothing = Hypothesis(EMPTY, [BOS], [], [])  # of scores that are no numbers, or no steps
     return [best or [nothing] for best in search.finished]
 
@@ -201,11 +193,10 @@ class Search:
         long = [i for i in order if len(sources[i]) > LONG_LINE_TOKENS]
         for i in long:
             tell(
-                f"line {first + i} has {len(sources[i]):,} tokens, far more than a sentence; "
-                "it is translated greedily, and badly"
+                f"line {first + i} has {len(sources[i]):,} tokens, far more than a sentence; it is translated greedily, and badly"
             )
         short = order[len(long) :]
-        size = min(128, max(1, 640 // self.beam))
+        size = min(128, max(1, 640 // self.beam))  # so that a batch has at most 640 rows
         batches = [[i] for i in long] + [short[i : i + size] for i in range(0, len(short), size)]
         results: list[Any] = [None] * len(lines)
         for numbers in batches:
@@ -213,8 +204,9 @@ class Search:
             for i, outcome in zip(numbers, outcomes, strict=True):
                 if isinstance(outcome, Refused):
                     self.lost += 1
-                    tokens = len(sources[i])
-                    tell(f"line {first + i}, of {tokens:,} tokens, is left empty: {outcome}")
+                    tell(
+                        f"line {first + i}, of {len(sources[i]):,} tokens, is left empty: {outcome}"
+                    )
                 else:
                     results[i] = outcome
         return results
@@ -225,9 +217,9 @@ class Search:
         src = tat.pad_rows(rows).to(next(model.parameters()).device)
         long = src.size(1) > LONG_LINE_TOKENS
         beam, n_best = (1, 1) if long else (self.beam, self.n_best)
-        mask = tat.source_mask(src)
         try:
-            return fast_beam(model, src, mask, src.size(1) + 50, beam, self.alpha, n_best, aligned)
+            settings = src.size(1) + 50, beam, self.alpha, n_best, aligned
+            return fast_beam(model, src, tat.source_mask(src), *settings)
         except ValueError as error:
             if src.size(1) < LONG_LINE_TOKENS - 50:
                 raise

@@ -81,6 +81,7 @@ def new_text(path: Path) -> Iterator[IO]:
             with suppress(OSError):  # some file systems have no modes
                 shutil.copymode(target, place)
             os.replace(place, target)
+    # what is ready has cost time: only a new file without a line is removed
     except BaseException:
         empty = False
         with suppress(OSError, ValueError):  # a pipe has no position, and a full disk no room
@@ -166,6 +167,7 @@ def read_parallel(folder: Path, split: str, src: str, tgt: str) -> Iterator[tupl
     for number, pair in enumerate(itertools.zip_longest(sides[0], sides[1])):
         if None in pair:
             short = pair.index(None)
+            # the rest of the longer file is read: how many lines it has helps to find the slip
             lines = number + 1 + sum(1 for _ in sides[1 - short])
             raise Refused(
                 f"{paths[short]}: ends at line {number}, but {paths[1 - short]} has {lines} lines"

@@ -7,9 +7,7 @@ search the same source share its keys and values.
 """
 
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,12 +18,8 @@ from torch import Tensor, nn
 
 import the_annotated_transformer as tat
 from the_annotated_transformer import Transformer
-from translator.files import Refused, nobody, refusing
-
-
-def chosen(layers: list[tuple[Tensor, ...]], rows: Tensor) -> list[tuple[Tensor, ...]]:
-    """Some rows of the keys and values of each layer."""
-    return [tuple(y.index_select(0, rows) for y in keys_values) for keys_values in layers]
+from translator.agreement import compare
+from translator.files import Refused, model_folder, nobody
 
 
 class StepwiseDecoder(tat.CachedDecoder):
@@ -50,71 +44,27 @@ class StepwiseDecoder(tat.CachedDecoder):
 
     def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
         """Go on with these rows, in this order, and with these sources (None: with all)."""
-        self.past = chosen(self.past, rows)
-        if sources is not None:  # else they are all there, and needn't be copied
-            self.source = chosen(self.source, sources)
+        self.past = [tuple(y.index_select(0, rows) for y in pair) for pair in self.past]
+        if sources is not None:
+            self.source = [tuple(y.index_select(0, sources) for y in pair) for pair in self.source]
             # pyrefly: ignore[unsupported-operation] who selects among sources has masked them
             self.src_mask = self.src_mask[sources]
 
     def looked_at(self, weights: dict[nn.Module, Tensor]) -> Tensor:
         """The place in its source that each row of the last step looked at most: (rows).
 
-        By the mean over all heads of all layers, of the weights (sources, h, rows, S).
+        By the mean over all heads of all layers, of the recorded weights (sources, h, rows, S);
+        without any, place 0.
         """
+        if not weights:
+            keys = self.past[0][0]
+            return keys.new_zeros(len(keys))
         means = [weights[layer.src_attn].mean(1) for layer in self.model.decoder.layers]
         return torch.stack(means).sum(0).argmax(-1).flatten()
 
 
-# --- Step by step equals at once ---
-@contextmanager
-def precise() -> Iterator[None]:
-    """Inside, products of float32 matrices are not rounded to TF32 or bfloat16."""
-    backends: Any = torch.backends
-    kinds = backends.cuda.matmul, backends.mkldnn.matmul
-    chosen = [kind.fp32_precision for kind in kinds]
-    of_all_kinds = None
-    with suppress(RuntimeError):  # PyTorch doesn't tell as a whole what was set for one kind alone
-        of_all_kinds = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")
-    for kind in kinds:
-        kind.fp32_precision = "ieee"
-    try:
-        yield
-    finally:
-        if of_all_kinds:
-            torch.set_float32_matmul_precision(of_all_kinds)
-        for kind, precision in zip(kinds, chosen, strict=True):
-            kind.fp32_precision = precision
-
-
-@precise()  # what is rounded differs by more than the tolerance
-def compare(
-    name: str, part: nn.Module, kind: str, found: Callable, expected: Callable,
-    tell: Callable[[str], None] = nobody,
-) -> Tensor:  # fmt: skip
-    """What `found` gives; if that isn't expected, Refused says that the part is of this kind.
-
-    `tell` hears that it is, and how long both ways took.
-    """
-    with refusing(f"{name} ({type(part).__name__}) {kind}", Exception):  # it may raise anything
-        start = time.perf_counter()
-        result = found()
-        middle = time.perf_counter()
-        result_expected = expected()
-        end = time.perf_counter()
-        size = max(1.0, float(result.nan_to_num().abs().max()))
-        tolerance = size * max(1e-3, 4 * torch.finfo(result.dtype).eps)
-        if not torch.allclose(result_expected, result, rtol=0, atol=tolerance, equal_nan=True):
-            raise ValueError("the results are others")
-    at_once, stepwise = 1000 * (middle - start), 1000 * (end - middle)
-    tell(f"{name:<20}at once {at_once:.2f} ms, step by step {stepwise:.2f} ms: equal")
-    return result
-
-
 @torch.inference_mode()
-def check_stepwise(
-    model: Transformer, S: int = 40, T: int = 32, tell: Callable[[str], None] = nobody
-) -> None:
+def check_stepwise(model: Transformer, tell: Callable = nobody) -> None:
     """Raise Refused for the first part of a model that gives something else step by step.
 
     A layer that mixes positions elsewhere than in its attentions is such, or a cross-attention that
@@ -123,39 +73,36 @@ def check_stepwise(
     """
     draw = torch.Generator().manual_seed(0)
     device = next(model.parameters()).device
-
-    def ids(*size: int) -> Tensor:
-        return torch.randint(len(tat.SPECIALS), size, generator=draw).to(device)
-
-    src, tgt = ids(1, S), ids(2, T)
-    mask = (torch.arange(S, device=device) < S - 3).view(1, 1, S)  # three positions are padding
-    future = tat.subsequent_mask(T).to(device)
-    kind = "cannot be decoded step by step"
+    ids = torch.randint(len(tat.SPECIALS), (3, 40), generator=draw).to(device)
+    src, tgt = ids[:1], ids[1:, :32]
+    mask = (torch.arange(40, device=device) < 37).view(1, 1, -1)  # three positions are padding
+    future = tat.subsequent_mask(32).to(device)
 
     def embedded() -> Tensor:
-        return torch.cat([model.tgt_embed(tgt[:, t : t + 1], t) for t in range(T)], dim=1)
+        return torch.cat([model.tgt_embed(ids, t) for t, ids in enumerate(tgt.split(1, 1))], dim=1)
 
     def stepwise(layer: nn.Module, x: Tensor) -> Tensor:
+        # a decoder of this layer alone, so an error in preparing it has this layer's name
         decoder: Any = SimpleNamespace(layers=[layer])
         alone = tat.with_attention(model, decoder=decoder)
         layer = StepwiseDecoder(alone, src, mask, rows=2).layers[0]
         return torch.cat([layer(position, None, mask, None) for position in x.split(1, 1)], dim=1)
 
-    check = partial(compare, tell=tell)
+    def check(name: str, part: nn.Module, at_once: Callable, in_steps: Callable) -> Tensor:
+        return compare(name, part, "cannot be decoded step by step", at_once, in_steps, tell)
+
     with tat.evaluating(model):
-        memory = model.encode(src, mask)
-        decoder = model.decoder
-        two_rows = memory.expand(2, -1, -1)
-        x = check("tgt_embed", model.tgt_embed, kind, partial(model.tgt_embed, tgt), embedded)
-        for i, layer in enumerate(decoder.layers):
-            at_once = partial(layer, x, two_rows, mask, future)
-            x = check(f"decoder.layers.{i}", layer, kind, at_once, partial(stepwise, layer, x))
-        at_once = partial(model.decode, two_rows, mask, tgt, future)
-        check("decoder", decoder, kind, at_once, partial(decoder.norm, x))
+        memory = model.encode(src, mask).expand(2, -1, -1)
+        x = check("tgt_embed", model.tgt_embed, partial(model.tgt_embed, tgt), embedded)
+        # each layer reads what the one before it gave, so the first that differs is named
+        for i, layer in enumerate(model.decoder.layers):
+            at_once = partial(layer, x, memory, mask, future)
+            x = check(f"decoder.layers.{i}", layer, at_once, partial(stepwise, layer, x))
+        at_once = partial(model.decode, memory, mask, tgt, future)
+        check("decoder", model.decoder, at_once, partial(model.decoder.norm, x))
 
 
 if __name__ == "__main__":
-    from translator.files import model_folder
     from translator.model_folder import read_translator
 
     try:

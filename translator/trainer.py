@@ -65,6 +65,7 @@ def mean_loss(
     The batches have about `tokens_per_batch` tokens.
     """
     rank, world = processes()
+    # a pair may be longer than one process's share of a batch
     budget = max(tokens_per_batch, max(len(side) for pair in pairs for side in pair))
     batches = sorted_batches([(len(p.src), len(p.tgt)) for p in pairs], budget)
     loss, tokens = 0.0, 0
@@ -94,6 +95,7 @@ def greedy_bleu(model: Transformer, tokenizer: Tokenizer, pairs: list[Pair]) -> 
     """
     device = next(model.parameters()).device
     translations = []
+    # by length, so that little is padded
     pairs = sorted(pairs, key=lambda pair: len(pair.src))
     for start in range(0, len(pairs), 100):
         rows = pairs[start : start + 100]
@@ -195,6 +197,7 @@ class ParallelTrainer:
         torch.manual_seed(1_000_003 * self.settings.seed + 1009 * self.step + self.rank)
         self.model.train()
         loss = self.gradient(pairs)
+        # without a limit the norm is needed all the same: it says whether the gradient is finite
         limit = self.settings.clip or math.inf
         norm = whole(nn.utils.clip_grad_norm_(self.model.parameters(), limit))
         if not norm.isfinite():  # the gradient, and so this answer, is the same in all processes

@@ -87,6 +87,7 @@ class Training:
     def learn(self, draw: Draw) -> None:
         """Make an update of a batch, count and log it."""
         trainer, progress = self.trainer, self.progress
+        # both before the update, whose rate and dropout go by them
         trainer.left = self.share_left(draw.in_epoch)
         trainer.passes = draw.epoch + draw.number / draw.in_epoch
         loss = self.careful_update(draw)
@@ -94,6 +95,7 @@ class Training:
         progress.tokens += sum(len(pair.tgt) - 1 for pair in draw.pairs)
         progress.epoch = draw.epoch
         progress.batch = draw.number + 1
+        # a checkpoint after an epoch's last batch goes on with the first of the next
         if progress.batch == draw.in_epoch:
             progress.epoch += 1
             progress.batch = 0
@@ -184,6 +186,8 @@ class Training:
         self.log.row(trainer.lr)
         self.log.write(**scores, val_perplexity=round(math.exp(min(loss, 50)), 3))
         self.tell_early_sign(loss)
+        # before the state, which says that the best model is there: after a crash between them, the
+        # run goes on from the state before, and comes here again
         if progress.validated(loss, bleu):
             run.save_best(trainer, progress.step, scores)
         run.save(trainer, progress)

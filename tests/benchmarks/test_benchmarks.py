@@ -5,7 +5,6 @@ import re
 import statistics
 import sys
 from dataclasses import replace
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -100,22 +99,6 @@ def test_the_benchmark_of_decoding_measures_every_side_that_is_installed(rows_of
     assert all(speed > 0 for task in speeds.values() for speed in task.values())
 
 
-@pytest.mark.parametrize(
-    ("val", "chosen", "behind"), [([20, 23, 19], "end", 2.5), ([20, 21, 29], "mean", 0.0)]
-)
-def test_what_a_run_recommends_is_chosen_without_the_test_set(
-    rows_of, trained, monkeypatch, val, chosen, behind
-):
-    """Catches a choice by chance or by the test set, and a cost that is not to the best."""
-    test = [{"bleu": bleu} for bleu in (10, 11, 12.5)]
-    monkeypatch.setattr("benchmarks.best.greedy_bleu", Mock(side_effect=val))
-    monkeypatch.setattr("benchmarks.best.chance", lambda sentences: 4.0)
-    monkeypatch.setattr(quality, "scores", Mock(side_effect=test))
-    (row,) = rows_of(f"best {trained} --data captions --last 1")
-    assert row["chosen"] == chosen and row["behind"] == behind and row["sentences"] == 60
-    assert row["bleu"] == {"end": 10, "best": 11, "mean": 12.5}
-
-
 def test_the_benchmark_of_scale_measures_every_size(rows_of):
     found = rows_of("scale --pairs 300 --updates 2")[0]["pairs"]["300"]
     # rounded
@@ -200,35 +183,11 @@ def test_a_model_without_a_log_gets_no_row(rows_of, trained, tmp_path, capsys):
     assert len(rows_of(*arguments, "--run", trained)) == 1
 
 
-def test_the_closest_translation_is_chosen_line_by_line(tmp_path, capsys, monkeypatch):
-    texts = {
-        "reference": "Ein Hund läuft durch den Schnee.\nZwei Frauen lesen ein Buch.\n",
-        "one": "Ein Hund rennt im Schnee.\nZwei Frauen lesen ein Buch.\n",
-        "two": "Ein Hund läuft durch Schnee.\nZwei Damen lesen.\n",
-        "short": "Ein Hund.\n",
-    }
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-
-    def chosen(*names):
-        status = door.main(["closest", *(str(tmp_path / name) for name in names)])
-        return status, capsys.readouterr()
-
-    status, found = chosen("reference", "one", "two")
-    assert status == 0
-    assert found.out == "Ein Hund läuft durch Schnee.\nZwei Frauen lesen ein Buch.\n"
-    (tmp_path / "latin").write_bytes("Käse.\n".encode("latin-1"))
-    for names in (("reference", "short"), ("reference", "none"), ("reference", "latin")):
-        status, failed = chosen(*names)
-        assert status == 2 and failed.err.startswith("error: ") and not failed.out
-        assert names[1] in failed.err
-    with monkeypatch.context() as patch, open("/dev/full", "w") as stream:
-        patch.setattr(sys, "stdout", stream)
-        assert chosen("reference", "one")[0] == 2  # there is no other place that has them
+def test_a_missing_package_and_a_device_that_cannot_be_used_are_said(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    monkeypatch.delitem(sys.modules, "benchmarks.closest")
-    status, failed = chosen("reference", "one")
-    assert status == 2 and "pip install sacrebleu" in failed.err
+    monkeypatch.delitem(sys.modules, "benchmarks.resample")
+    assert door.main(["resample"]) == 2
+    assert "pip install sacrebleu" in capsys.readouterr().err
     monkeypatch.setenv("ANNOTATED_DEVICE", "gpu")
     assert door.main(["scale"]) == 2
     assert "ANNOTATED_DEVICE=gpu cannot be used here" in capsys.readouterr().err
