@@ -7,7 +7,7 @@ import { largest, readTensors, softmax, unpack } from "./tensors.js";
 import { EOS, Tokenizer, UNK } from "./tokeniser.js";
 
 /** @typedef {{ shape: number[], data: Float32Array }} Tensor
- * @typedef {{ vocab: string[], merges: string[], config: object, weights: string,
+ * @typedef {{ vocab: string[], merges: string[], config: Config, weights: string,
  *   shapes: Record<string, number[]>, rows?: Record<string, number[]> }} Content
  * @typedef {{ text: string, tokens: string[], probabilities: number[], unknown: string[],
  *   long?: boolean }} Translation `long`: the line is too long, and so there is none */

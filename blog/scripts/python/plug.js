@@ -99,10 +99,8 @@ function asAttention(call, interpreter) {
     counts[start] = x.length;
     return new Kept(name);
   };
-  /** @param {Float32Array[]} queries @param {Float32Array[]} keys @param {Float32Array[]} values
-   *  @param {number} keyStart @param {number} keyWidth @param {number} valueStart
-   *  @param {number} valueWidth @param {Set<number>} [hidden] */
-  return (queries, keys, values, keyStart, keyWidth, valueStart, valueWidth, hidden) => {
+  /** @type {OwnAttention} */
+  return (queries, { keys, values, hidden }, [keyStart, keyWidth, valueStart, valueWidth]) => {
     const seen = keys.map((_, s) => !hidden?.has(s));
     const outputs = call([
       queries.map((query) => slice(query, keyStart, keyWidth)),
