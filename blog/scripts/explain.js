@@ -16,20 +16,17 @@ const place = byId("figure");
 /** The address carries the choices, so that a link shows the same map. It may hold anything; the
  *  figure checks what it gets. */
 function chosen() {
-  const { sentence, ...hash } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-  /** @template {string} Name @param {string} name @param {Name[]} names the first is for others */
-  const among = (name, ...names) => names.find((known) => known === hash[name]) ?? names[0];
+  const hash = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  /** @param {string} name @param {...string} names of which the first is for all others */
+  const among = (name, ...names) => (names.includes(hash[name]) ? hash[name] : names[0]);
   const { layer, head } = hash;
-  const view = {
-    ...{ layer, head, words: hash.words === "1" },
-    kind: among("kind", "cross", "encoder", "decoder"),
-  };
+  const kind = among("kind", "cross", "encoder", "decoder");
   return {
-    view,
+    view: { kind, layer, head, words: hash.words === "1" },
     asked: hash.search,
     search: among("search", "beam", "greedy"),
-    theme: among("theme", "auto", "light", "dark"),
-    sentence: sentence?.trim() ? sentence.slice(0, 2000) : undefined,
+    sentence: hash.sentence?.trim() && hash.sentence.slice(0, 2000),
+    colours: among("theme", "auto", "light", "dark"),
   };
 }
 
@@ -55,7 +52,7 @@ function remember({ kind, layer, head, words, search, sentence }) {
 /** Shows what the address has.
  *  @param {import("./page/engine.js").Content} content @param {Figure} figure */
 function follow({ model }, figure) {
-  const { view, asked, search, sentence, theme: colours } = chosen();
+  const { view, asked, search, sentence, colours } = chosen();
   theme.value = colours;
   applyTheme();
   const { state } = figure;
@@ -67,7 +64,7 @@ function follow({ model }, figure) {
 }
 
 async function start() {
-  const { view, search, sentence, theme: colours } = chosen();
+  const { view, search, sentence, colours } = chosen();
   theme.value = colours;
   applyTheme();
   const content = await explorerContent();

@@ -2,8 +2,9 @@
 
 /** A vector, as all scripts may take it. */
 type Numbers = Float32Array | Float64Array | number[];
+type Vector = Float32Array;
 /** One of every position. */
-type Vectors = Float32Array[];
+type Vectors = Vector[];
 type Tensor = { shape: number[]; data: Float32Array };
 type Linear = { weight: Tensor; bias?: Tensor };
 /** Which attention. */
@@ -54,6 +55,7 @@ type ModelContent = {
   vocab: string[];
   merges: string[];
   shapes: Record<string, number[]>;
+  rows?: Record<string, number[]>;
   weights: string;
 };
 /** What the decoder computes at one step: logits and vectors of each row, and weights by layer,
@@ -70,5 +72,10 @@ type SearchName = "beam" | "greedy" | "sample";
 type Result = import("./model/jobs.js").Result;
 type Figure = import("./views/figure.js").Figure;
 type Engine = ReturnType<typeof import("./page/engine.js").engine>;
+type Model = import("./model/layers.js").Model;
+type Attention = import("./model/attention.js").MultiHeadedAttention;
+type Translator = import("./model/translator.js").Translator;
+type Tokenizer = import("./model/tokeniser.js").Tokenizer;
+type Head = import("./views/figure/maps.js").Head;
 /** An element of a figure's template: what it is, its id says. */
 type Control = HTMLInputElement & HTMLDetailsElement & HTMLTableElement;

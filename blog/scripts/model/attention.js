@@ -2,8 +2,7 @@
 
 import { dot, linear, softmax } from "./tensors.js";
 
-/** One head, Equation (1).
- *  @param {Float32Array} query @param {Visible} visible @param {Part} part
+/** One head, Equation (1). @param {Vector} query @param {Visible} visible @param {Part} part
  *  @param {number} [divisor] @returns {HeadOutput} */
 export function attention(
   query,
@@ -43,8 +42,7 @@ export class MultiHeadedAttention {
   }
 
   /** Queries or keys, turned by their places if these are rotary (since_2017): of all it is `at`,
-   *  or else each has its own.
-   *  @param {Vectors} x @param {number} [at] */
+   *  or else each has its own. @param {Vectors} x @param {number} [at] */
   turned(x, at) {
     if (!this.rotary) return x;
     const width = x[0].length / this.h;

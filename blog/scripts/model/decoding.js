@@ -3,9 +3,6 @@
 import { largest, linear, logSoftmax, softmax } from "./tensors.js";
 import { BOS, EOS } from "./tokeniser.js";
 
-/** @typedef {import("./layers.js").Model} Model */
-/** @typedef {import("./attention.js").MultiHeadedAttention} Attention */
-
 const MORE = 50; // a translation may be this much longer than its source
 export const [BEAM, ALPHA] = [5, 1.8];
 export const LONGEST = 150; // tokens of a source: with more, a search would take too long
@@ -76,8 +73,7 @@ export class CachedDecoder {
   }
 
   /** Vectors through all layers: `visible` says what the self-attention of a layer sees.
-   *  @param {Vectors} x
-   *  @param {(attn: Attention, y: Vectors, layer: number) => Visible[]} visible
+   *  @param {Vectors} x @param {(attn: Attention, y: Vectors, layer: number) => Visible[]} visible
    *  @param {number} [at] the position of all, or else each has its own */
   through(x, visible, at) {
     const { layers } = this.model.decoder;
@@ -123,7 +119,7 @@ function finished(search) {
 
 /** One token after another, each chosen from its logits; the likeliest one unless `choose` says
  *  otherwise.
- *  @param {Model} model @param {number[]} src @param {(logits: Float32Array) => number} [choose]
+ *  @param {Model} model @param {number[]} src @param {(logits: Vector) => number} [choose]
  *  @param {SearchOptions} [options] @returns {Search<number[]>} */
 export function* greedySteps(
   model,

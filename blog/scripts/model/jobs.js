@@ -4,7 +4,6 @@
 import { ALPHA, BEAM, beamSteps, drawn, greedySteps, nucleus } from "./decoding.js";
 import { lens, neighbours, patched, switched, trace, without } from "./trace.js";
 
-/** @typedef {import("./translator.js").Translator} Translator */
 /** What the page sends; each job reads some of it. `forced` and `changes` are SearchOptions.
  *  @typedef {{ sentence: string, other: string, search: SearchName, temperature: number,
  *    topP: number, kind: Kind, step: number | null, switches?: Switches, forced?: number[],
@@ -88,26 +87,21 @@ function beam(translator, sentence, switches) {
 
 /** A translation with all weights, and the beam's nodes.
  *  @param {Translator} translator @param {Question} question */
-function* translated(translator, { sentence, search, temperature, topP, forced, changes }) {
+function* translated(translator, { sentence, search, temperature, topP, forced, changes: given }) {
   const { model, tokenizer } = translator;
   const src = translator.source(sentence);
-  const options = { forced, changes: changes && { ...changes, hidden: new Set(changes.hidden) } };
-  const distribution = (/** @type {Float32Array} */ logits) => nucleus(logits, temperature, topP);
+  const changes = given && { ...given, hidden: new Set(given.hidden) };
+  const distribution = (/** @type {Vector} */ logits) => nucleus(logits, temperature, topP);
   const isDrawn = search === "sample";
+  const choose = (/** @type {Vector} */ logits) => drawn(distribution(logits));
+  const options = { forced, changes };
   /** @type {Found} */
   const { ids, nodes, best } =
     search === "beam"
       ? yield* beamSteps(model, src, BEAM, ALPHA, options)
-      : {
-          ids: yield* greedySteps(
-            model,
-            src,
-            isDrawn ? (logits) => drawn(distribution(logits)) : undefined,
-            options,
-          ),
-        };
+      : { ids: yield* greedySteps(model, src, isDrawn ? choose : undefined, options) };
   return {
-    ...translator.attentionMaps(src, ids, isDrawn ? distribution : undefined, options.changes),
+    ...translator.attentionMaps(src, ids, isDrawn ? distribution : undefined, changes),
     nodes: nodes?.map((node) => ({ ...node, token: tokenizer.pieces[node.id] })) ?? null,
     best: best ?? null,
   };

@@ -91,7 +91,7 @@ export class Model {
   // what a reader may switch off: the positions of the source, and the mask of the decoder
   positions = true;
   mask = true;
-  /** In place of `positionalEncoding`. @type {((place: number) => Float32Array) | undefined} */
+  /** In place of `positionalEncoding`. @type {((place: number) => Vector) | undefined} */
   place;
 
   /** Shared matrices are in the tensors once.
@@ -164,8 +164,7 @@ export class Model {
   }
 
   /** Ids of the source, EOS included: the memory, and the weights of every layer, position and
-   *  head.
-   *  @param {number[]} ids @param {SourceChanges} [changes] */
+   *  head. @param {number[]} ids @param {SourceChanges} [changes] */
   encode(ids, { order = null, hidden = null } = {}) {
     let x = this.source(ids, order);
     const at = this.positions ? undefined : 0; // rotary positions, all alike

@@ -6,11 +6,10 @@ import { Translator } from "./translator.js";
 
 const BREATH_MS = 50; // after so long it looks whether it is to stop
 
-/** A value with other numbers.
- *  @param {any} value what a job gives @param {(part: Float32Array) => unknown} change
- *  @returns {unknown} */
+/** A value with other numbers. @param {any} value what a job gives
+ *  @param {(part: Vector) => unknown} change @returns {unknown} */
 function walk(value, change) {
-  if (ArrayBuffer.isView(value)) return change(/** @type {Float32Array} */ (value));
+  if (ArrayBuffer.isView(value)) return change(/** @type {Vector} */ (value));
   if (Array.isArray(value)) return value.map((part) => walk(part, change));
   if (!value || typeof value !== "object") return value;
   const parts = Object.entries(value).map(([name, part]) => [name, walk(part, change)]);
@@ -19,7 +18,7 @@ function walk(value, change) {
 
 /** The same with all numbers in one block, which a message copies at once instead of row by row. */
 function packed(/** @type {unknown} */ value) {
-  /** Where each begins. @type {Map<Float32Array, number>} */
+  /** Where each begins. @type {Map<Vector, number>} */
   const places = new Map();
   let length = 0;
   walk(value, (part) => {

@@ -10,18 +10,32 @@ function half(bits) {
   return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction) : 2 ** -14 * fraction);
 }
 
-/** Weights in float16: the lower byte of every number, then the upper one of every number.
- *  @param {Record<string, number[]>} shapes @param {Uint8Array} bytes */
-export function readTensors(shapes, bytes) {
-  const count = bytes.length / 2;
+/** Weights by their names. Those in float16 come first, the lower byte of every number, then the
+ *  upper one of every number; then, if there are `rows`, come matrices in 8 bits, each row to be
+ *  multiplied by its number in `NAME.scale`.
+ *  @param {Pick<ModelContent, "shapes" | "rows">} content @param {Uint8Array} bytes */
+export function readWeights({ shapes, rows = {} }, bytes) {
+  const entries = (/** @type {number[]} */ shape) => shape.reduce((a, b) => a * b, 1);
+  const count = Object.values(rows).reduce((sum, shape) => sum + entries(shape), 0);
   const halves = Float32Array.from({ length: 65536 }, (_, bits) => half(bits));
+  const upper = (bytes.length - count) / 2;
   /** @type {Record<string, Tensor>} */
   const tensors = {};
   let at = 0;
   for (const [name, shape] of Object.entries(shapes)) {
-    const data = new Float32Array(shape.reduce((a, b) => a * b, 1));
+    const data = new Float32Array(entries(shape));
     for (let i = 0; i < data.length; i++, at++)
-      data[i] = halves[bytes[at] | (bytes[count + at] << 8)];
+      data[i] = halves[bytes[at] | (bytes[upper + at] << 8)];
+    tensors[name] = { shape, data };
+  }
+  at = 2 * upper;
+  const whole = new Int8Array(bytes.buffer, bytes.byteOffset);
+  for (const [name, shape] of Object.entries(rows)) {
+    const scales = tensors[`${name}.scale`].data;
+    delete tensors[`${name}.scale`];
+    const data = new Float32Array(entries(shape));
+    for (let i = 0; i < data.length; i++, at++)
+      data[i] = whole[at] * scales[Math.floor(i / shape[1])];
     tensors[name] = { shape, data };
   }
   return tensors;

@@ -29,6 +29,13 @@ export class Tokenizer {
     return pieces.flatMap((piece) => this.merge(piece));
   }
 
+  /** The characters of a text that have no piece. @param {string} text */
+  unknown(text) {
+    return [...new Set(text.normalize("NFC"))].filter(
+      (character) => character.trim() && this.encode(character).includes(UNK),
+    );
+  }
+
   /** Merges the pair that was learned first, until none is left. @param {string} word */
   merge(word) {
     const pieces = [...word];

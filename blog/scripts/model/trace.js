@@ -3,9 +3,6 @@
 import { CachedDecoder, beamSearch } from "./decoding.js";
 import { dot, largest, linear, softmax } from "./tensors.js";
 
-/** @typedef {import("./attention.js").MultiHeadedAttention} Attention */
-/** @typedef {import("./decoding.js").Model} Model */
-/** @typedef {import("./translator.js").Translator} Translator */
 /** @typedef {ReturnType<typeof trace>} Trace */
 
 /** @type {Kind[]} */
@@ -77,8 +74,7 @@ function looks(attn, normed, at) {
 }
 
 /** What each layer of the decoder would say at a step if it were the last: token ids and their
- *  probabilities.
- *  @param {Translator} translator @param {{ states: Vectors }} step */
+ *  probabilities. @param {Translator} translator @param {{ states: Vectors }} step */
 export function lens({ model }, { states }) {
   return states.map((vector) => {
     const p = softmax(linear(model.decoder.norm.forward([vector]), model.generator)[0]);
@@ -101,9 +97,8 @@ export function neighbours({ model }, id) {
   return largest(cosines, NEAREST).map((i) => ({ id: i, cosine: cosines[i] }));
 }
 
-/** With some heads set to zero as well while a search runs.
- *  @template Result @param {Model} model @param {Partial<Off>} off
- *  @param {() => Generator<number, Result, void>} search
+/** With some heads set to zero as well while a search runs. @template Result @param {Model} model
+ *  @param {Partial<Off>} off @param {() => Generator<number, Result, void>} search
  *  @returns {Generator<number, Result, void>} */
 export function* without(model, off, search) {
   const attentions = KINDS.flatMap((kind) =>
@@ -140,9 +135,8 @@ export function* switched(model, switches, search) {
 }
 
 /** The probabilities after each step of a translation, with what `change` puts in the place of
- *  attentions' outputs.
- *  @param {Translator} translator @param {string} sentence @param {number[]} ids
- *  @param {(t: number, ...change: Parameters<Change>) => Vectors} change */
+ *  attentions' outputs. @param {Translator} translator @param {string} sentence
+ *  @param {number[]} ids @param {(t: number, ...change: Parameters<Change>) => Vectors} change */
 function read(translator, sentence, ids, change) {
   const { memory } = translator.model.encode(translator.source(sentence));
   let step = 0;

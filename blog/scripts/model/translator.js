@@ -8,16 +8,16 @@
 
 import { BEAM, CachedDecoder, beamSearch, greedyDecode } from "./decoding.js";
 import { Model } from "./layers.js";
-import { largest, readTensors, softmax, unpack } from "./tensors.js";
+import { largest, readWeights, softmax, unpack } from "./tensors.js";
 import { EOS, Tokenizer } from "./tokeniser.js";
 
 const LISTED = 5; // tokens of a step
 
 export class Translator {
   /** @param {ModelContent} content @param {Uint8Array} bytes */
-  constructor({ config, vocab, merges, shapes }, bytes) {
-    this.tokenizer = new Tokenizer(vocab, merges);
-    this.model = new Model(config, readTensors(shapes, bytes));
+  constructor(content, bytes) {
+    this.tokenizer = new Tokenizer(content.vocab, content.merges);
+    this.model = new Model(content.config, readWeights(content, bytes));
   }
 
   static async load(/** @type {ModelContent} */ content) {
@@ -40,7 +40,7 @@ export class Translator {
   /** All weights of a source and its translation (ids with BOS, and EOS at the end), and of every
    *  step the likeliest tokens, and the model's probability of the one that was taken (`own`).
    *  @param {number[]} src @param {number[]} ids
-   *  @param {(logits: Float32Array) => Float64Array} [distribution] that tokens are drawn from
+   *  @param {(logits: Vector) => Float64Array} [distribution] that tokens are drawn from
    *  @param {SourceChanges} [changes] */
   attentionMaps(src, ids, distribution = softmax, changes) {
     const { tokenizer } = this;

@@ -15,6 +15,15 @@ export function el(tag, properties = {}, ...children) {
   return element;
 }
 
+/** A picture of pixels, each with red, green, blue and alpha.
+ *  @param {number} width @param {number[]} numbers @param {Record<string, unknown>} properties */
+export function pixels(width, numbers, properties = {}) {
+  const image = new ImageData(new Uint8ClampedArray(numbers), width);
+  const canvas = el("canvas", { width, height: image.height, ...properties });
+  canvas.getContext("2d")?.putImageData(image, 0, 0);
+  return canvas;
+}
+
 /** A token in quotation marks; <bdi> keeps one from right to left from moving its neighbours.
  *  @param {string} text */
 export const quoted = (text) => el("span", {}, "“", el("bdi", {}, text), "”");

@@ -26,13 +26,10 @@ import * as Trust from "./trust.js";
 const PATIENCE_MS = 250; // after which it is said that the model computes
 
 /** @typedef {import("../page/engine.js").Content} Content */
-/**
- * @typedef {object} Options
- * @property {boolean} [first] the page's first screen, which shows the least
- * @property {boolean} [open] whether the maps are unfolded
- * @property {object} [state] choices to begin with
- * @property {(state: State, result: Result) => void} [changed] told of every change
- */
+/** `first`: the page's first screen, which shows the least; `open`: whether the maps are unfolded;
+ *  `state`: choices to begin with; `changed` is told of every change.
+ *  @typedef {{ first?: boolean, open?: boolean, state?: object,
+ *    changed?: (state: State, result: Result) => void }} Options */
 /** @typedef {Figure["state"]} State */
 
 /** What is there from the model's first answer on. @type {any} each has a type of its own */
@@ -80,7 +77,7 @@ export class Figure {
       whole: true, // whether what is written after the step is shown, too
       kind: /** @type {Kind} */ ("cross"),
       layer: 0,
-      head: /** @type {import("./figure/maps.js").Head} */ ("mean"),
+      head: /** @type {Head} */ ("mean"),
       words: false,
       guess: false,
       ...options.state,

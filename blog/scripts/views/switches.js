@@ -25,8 +25,7 @@ export function withHead(switches, kind, place) {
   return { ...switches, off: { ...switches.off, [kind]: now } };
 }
 
-/** Names and what they mean.
- *  @type {["positions" | "scaling" | "mask", string, string][]} */
+/** Names and what they mean. @type {["positions" | "scaling" | "mask", string, string][]} */
 const NAMES = [
   ["positions", say("positions"), say("The positions that are added to the German words")],
   ["scaling", say("÷ √dₖ"), say("The division of attention’s scores by the square root of d_k")],

@@ -1,7 +1,6 @@
 // How far a translation is to be trusted: what the model's own probabilities say, and what a
 // sentence has that it hardly knows.
 
-import { UNK } from "../model/tokeniser.js";
 import { el } from "../page/dom.js";
 import { say } from "../page/language.js";
 
@@ -54,7 +53,7 @@ const quoted = (/** @type {string[]} */ words) => words.map((word) => `“${word
 const capital = (/** @type {string} */ word) => word[0].toUpperCase() + word.slice(1);
 
 /** What is to be said of a sentence before anyone believes its translation.
- *  @param {string} sentence @param {import("../model/tokeniser.js").Tokenizer} tokenizer
+ *  @param {string} sentence @param {Tokenizer} tokenizer
  *  @param {string} [language] */
 export function doubts(sentence, tokenizer, language) {
   const pieces = (/** @type {string} */ word) => tokenizer.encode(word).length;
@@ -62,9 +61,7 @@ export function doubts(sentence, tokenizer, language) {
     .split(/\s+/)
     .map((word) => word.replace(/^\p{P}+|\p{P}+$/gu, ""))
     .filter(Boolean);
-  const unknown = [...new Set(sentence.normalize("NFC"))].filter(
-    (character) => character.trim() && tokenizer.encode(character).includes(UNK),
-  );
+  const unknown = tokenizer.unknown(sentence);
   const isGerman = language === "de";
   const english = words.filter((word) => ENGLISH.test(word));
   const isEnglish = isGerman && english.length * 6 >= Math.max(1, words.length);
@@ -115,8 +112,7 @@ export function inCommon(ours, theirs) {
 }
 
 /** The words of a text, with those marked that another text does not have in this order, and a
- *  dash where it has more.
- *  @param {string} text @param {string} other */
+ *  dash where it has more. @param {string} text @param {string} other */
 export function marked(text, other) {
   const words = text.split(" ");
   const places = inCommon(words, other.split(" "));

@@ -10,13 +10,10 @@ import { KINDS } from "./maps.js";
 /** What a reader took at a step, with its probability `p`, instead of `other` with `q`.
  *  @typedef {{ step: number, ids: number[], token: string, p: number, other: string, q: number }}
  *    Choice */
-/**
- * @typedef {object} Changes
- * @property {Set<number>} hidden tokens that nobody looks at, by place
- * @property {number[] | null} order the position that each token has
- * @property {{ forced: number[], choices: Choice[] } | null} taken all tokens that the translation
- *   begins with, and what the reader chose
- */
+/** Tokens that nobody looks at, by place; the position that each token has; and what the reader
+ *  took, with all tokens that the translation begins with.
+ *  @typedef {{ hidden: Set<number>, order: number[] | null,
+ *    taken: { forced: number[], choices: Choice[] } | null }} Changes */
 
 /** @returns {Changes} */
 export const none = () => ({ hidden: new Set(), order: null, taken: null });

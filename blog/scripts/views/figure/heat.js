@@ -21,8 +21,7 @@ export const isMasked = ({ state, view: { keys, queries, weights } }, q, k) =>
   weights[q][k] === 0;
 
 /** The true alignment, where it is known: links of the source's and the reference's tokens, if the
- *  model wrote just these.
- *  @param {Figure} figure @returns {[number, number][]} */
+ *  model wrote just these. @param {Figure} figure @returns {[number, number][]} */
 function trueLinks({ content: { alignment }, result, state }) {
   const fits =
     alignment?.source.join("\n") === result.source.join("\n") &&

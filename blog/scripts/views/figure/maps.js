@@ -1,6 +1,6 @@
 // The maps of a result's attention: which one is chosen, and all of them, small.
 
-import { el, rowsOf } from "../../page/dom.js";
+import { el, pixels, rowsOf } from "../../page/dom.js";
 import { say } from "../../page/language.js";
 import { restorable } from "./changes.js";
 import { drawHeat } from "./heat.js";
@@ -139,13 +139,9 @@ const isZero = ({ state }, layer, head) =>
 function thumbnail(figure, layer, head, colour) {
   const { result, state } = figure;
   const weights = weightsOf(result, state.kind, layer, head);
-  const [width, height] = [weights[0].length, weights.length];
-  const pixels = weights.flatMap((row) =>
+  const colours = weights.flatMap((row) =>
     [...row].flatMap((weight) => [...colour, 255 * opacity(weight)]),
   );
-  const canvas = el("canvas", { width, height });
-  const image = new ImageData(new Uint8ClampedArray(pixels), width);
-  canvas.getContext("2d")?.putImageData(image, 0, 0);
   const zeroed = isZero(figure, layer, head);
   const place = { layer, head: headName(head) };
   const name = zeroed
@@ -153,8 +149,9 @@ function thumbnail(figure, layer, head, colour) {
     : say("layer {layer}, {head}", place);
   const isChosen = layer === state.layer && head === state.head;
   const marks = { class: zeroed ? "off" : "", "aria-pressed": isChosen, "aria-label": name };
+  const map = pixels(weights[0].length, colours);
   const attributes = { type: "button", tabindex: isChosen ? 0 : -1, ...marks };
-  return el("button", { ...attributes, "data-layer": layer, "data-head": head }, canvas);
+  return el("button", { ...attributes, "data-layer": layer, "data-head": head }, map);
 }
 
 /** Red, green and blue of the darkest weight in the page's theme. @param {ShadowRoot} root */

@@ -103,7 +103,7 @@ export function lightUp(figure, side = "target", i = figure.state.step - 1) {
 }
 
 /** @param {boolean | undefined} first @param {boolean} writes @param {boolean} hidesToken
- *  @param {{ token: string, layer: number, head: import("./maps.js").Head }} place */
+ *  @param {{ token: string, layer: number, head: Head }} place */
 function shadesText(first, writes, hidesToken, { token, layer, head }) {
   const place = { token, layer, head: headName(head) };
   if (first && writes)

@@ -1,7 +1,7 @@
 // What panels and the walk put into a panel: strips of numbers, bars, rows, maps.
 
 import { dot } from "../../model/tensors.js";
-import { el, percent, rowsOf } from "../../page/dom.js";
+import { el, percent, pixels, rowsOf } from "../../page/dom.js";
 import { say } from "../../page/language.js";
 
 /** @typedef {(q: number, k: number) => number | null} ByCell */
@@ -30,15 +30,15 @@ export const cutting = (...lists) =>
 export function numbers(/** @type {Numbers} */ vector, highest = top(vector)) {
   const count = vector.length;
   const [low, high] = [Math.min(...vector).toFixed(2), Math.max(...vector).toFixed(2)];
-  const name = say("{count} numbers from {low} to {high}", { count, low, high });
-  const strip = { class: "panel-strip", width: count, height: 1, role: "img", "aria-label": name };
-  const canvas = el("canvas", strip);
-  const pixels = [...vector].flatMap((value) => [
+  const colours = [...vector].flatMap((value) => [
     ...(value < 0 ? [20, 110, 220] : [225, 115, 15]),
     255 * Math.min(1, Math.abs(value) / (highest || 1)),
   ]);
-  const image = new ImageData(new Uint8ClampedArray(pixels), count);
-  canvas.getContext("2d")?.putImageData(image, 0, 0);
+  const canvas = pixels(count, colours, {
+    class: "panel-strip",
+    role: "img",
+    "aria-label": say("{count} numbers from {low} to {high}", { count, low, high }),
+  });
   canvas.addEventListener("pointermove", ({ offsetX }) => {
     const at = Math.floor((offsetX / canvas.clientWidth) * count);
     const i = Math.max(0, Math.min(count - 1, at));
