@@ -67,6 +67,8 @@ type DecoderStep = {
   cross: LayerWeights[];
   whole?: LayerWeights[];
 };
+/** It yields the number of the step, so that whoever runs it can pause or stop between two. */
+type Search<Outcome> = Generator<number, Outcome, void>;
 type SearchName = "beam" | "greedy" | "sample";
 /** What the model computed for a figure, and for the panels. */
 type Result = import("./model/jobs.js").Result;

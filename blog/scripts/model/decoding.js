@@ -106,10 +106,7 @@ export class CachedDecoder {
   }
 }
 
-/** A search yields the number of the step, so that whoever runs it can pause or stop between two.
- *  @template Result @typedef {Generator<number, Result, void>} Search */
-
-/** @template Result @param {Search<Result>} search */
+/** @template Outcome @param {Search<Outcome>} search */
 function finished(search) {
   for (;;) {
     const { done, value } = search.next();

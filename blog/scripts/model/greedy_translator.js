@@ -7,8 +7,7 @@ import { largest, softmax } from "./tensors.js";
  *   long?: boolean }} Translation `long`: the line is too long, and so there is none */
 
 /** A line's translation. It yields after every token, so that whoever runs it can stop.
- *  @param {Translator} translator @param {string} line
- *  @returns {Generator<number, Translation, void>} */
+ *  @param {Translator} translator @param {string} line @returns {Search<Translation>} */
 export function* lineSteps(translator, line) {
   const { model, tokenizer } = translator;
   const none = { text: "", tokens: [], probabilities: [], unknown: [] };

@@ -8,7 +8,7 @@ import { lens, neighbours, patched, switched, trace, without } from "./trace.js"
  *  @typedef {{ sentence: string, other: string, search: SearchName, temperature: number,
  *    topP: number, kind: Kind, step: number | null, switches?: Switches, forced?: number[],
  *    changes?: { order: number[] | null, hidden: number[] } }} Question */
-/** @typedef {ReturnType<typeof translated> extends Generator<any, infer R> ? R : never} Result */
+/** @typedef {ReturnType<typeof translated> extends Search<infer Outcome> ? Outcome : never} Result */
 /** @typedef {import("./trace.js").Trace & { sentence: string,
  *    near: { id: number, cosine: number }[][] }} Facts */
 
@@ -17,13 +17,13 @@ const KEPT_RESULTS = 24;
 /** Of the last questions. @type {Map<string, unknown>} */
 const results = new Map();
 
-/** @template Result @param {unknown[]} key @param {() => Generator<number, Result, void>} search
- *  @returns {Generator<number, Result, void>} */
+/** @template Outcome @param {unknown[]} key @param {() => Search<Outcome>} search
+ *  @returns {Search<Outcome>} */
 function* once(key, search) {
   const name = JSON.stringify(key);
   if (!results.has(name)) results.set(name, yield* search());
   if (results.size > KEPT_RESULTS) results.delete([...results.keys()][0]);
-  return /** @type {Result} */ (results.get(name));
+  return /** @type {Outcome} */ (results.get(name));
 }
 
 const JOBS = {
@@ -109,9 +109,9 @@ function* translated(translator, { sentence, search, temperature, topP, forced, 
 
 /** What the model answers, with what the reader has switched off in it.
  *  @param {Translator} translator @param {keyof typeof JOBS} what @param {Question} question
- *  @returns {Generator<number, unknown, void>} */
+ *  @returns {Search<unknown>} */
 export function answer(translator, what, question) {
-  /** @returns {Generator<number, unknown, void>} */
+  /** @returns {Search<unknown>} */
   const job = () => JOBS[what](translator, question);
   return switched(translator.model, question.switches, job);
 }

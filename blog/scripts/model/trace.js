@@ -97,9 +97,8 @@ export function neighbours({ model }, id) {
   return largest(cosines, NEAREST).map((i) => ({ id: i, cosine: cosines[i] }));
 }
 
-/** With some heads set to zero as well while a search runs. @template Result @param {Model} model
- *  @param {Partial<Off>} off @param {() => Generator<number, Result, void>} search
- *  @returns {Generator<number, Result, void>} */
+/** With some heads set to zero as well while a search runs. @template Outcome @param {Model} model
+ *  @param {Partial<Off>} off @param {() => Search<Outcome>} search @returns {Search<Outcome>} */
 export function* without(model, off, search) {
   const attentions = KINDS.flatMap((kind) =>
     model.heads(kind).map((attn, layer) => ({ attn, kind, layer, before: attn.off })),
@@ -117,10 +116,9 @@ export function* without(model, off, search) {
 }
 
 /** With what a reader has switched off in the model: the positions of the source, the division by
- *  √d_k, the decoder's mask, and heads.
- *  @template Result @param {Model} model @param {Partial<Switches> | undefined} switches
- *  @param {() => Generator<number, Result, void>} search
- *  @returns {Generator<number, Result, void>} */
+ *  √d_k, the decoder's mask, and heads. @template Outcome @param {Model} model
+ *  @param {Partial<Switches> | undefined} switches @param {() => Search<Outcome>} search
+ *  @returns {Search<Outcome>} */
 export function* switched(model, switches, search) {
   const { positions = true, scaling = true, mask = true, off = {} } = switches ?? {};
   const attentions = KINDS.flatMap((kind) => model.heads(kind));
