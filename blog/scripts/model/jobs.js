@@ -12,6 +12,8 @@ import { lens, neighbours, patched, switched, trace, without } from "./trace.js"
 /** @typedef {import("./trace.js").Trace & { sentence: string,
  *    near: { id: number, cosine: number }[][] }} Facts */
 
+/** @typedef {keyof typeof JOBS} JobName */
+
 const KEPT_RESULTS = 24;
 
 /** Of the last questions. @type {Map<string, unknown>} */
@@ -108,7 +110,7 @@ function* translated(translator, { sentence, search, temperature, topP, forced, 
 }
 
 /** What the model answers, with what the reader has switched off in it.
- *  @param {Translator} translator @param {keyof typeof JOBS} what @param {Question} question
+ *  @param {Translator} translator @param {JobName} what @param {Question} question
  *  @returns {Search<unknown>} */
 export function answer(translator, what, question) {
   /** @returns {Search<unknown>} */

@@ -34,7 +34,8 @@ function packed(/** @type {unknown} */ value) {
   });
 }
 
-/** @typedef {{ id: number, what: Parameters<typeof answer>[1], asked: any }} Job */
+/** @typedef {{ id: number, what: import("./jobs.js").JobName,
+ *    asked: import("./jobs.js").Question }} Job */
 /** @type {Job[]} */
 const jobs = [];
 /** @type {Set<number>} */

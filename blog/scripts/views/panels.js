@@ -16,9 +16,10 @@ export { bars, code, numbers, row, size } from "./panels/parts.js";
 /** @typedef {Awaited<ReturnType<typeof look>>} Facts */
 /** Where panels are, and what is chosen in all of them. @typedef {HTMLElement & {
  *    begins?: Element, chosen?: Record<string, string> }} Host */
+/** @typedef {import("../model/jobs.js").Facts} Computed */
 /** What the model computes, `facts`, is asked for when a panel is seen.
- *  @typedef {{ engine: Engine, sentence: string, switches?: Switches, facts?: Promise<any> }}
- *    Followed */
+ *  @typedef {{ engine: Engine, sentence: string, switches?: Switches,
+ *    facts?: Promise<Computed> }} Followed */
 
 const LONGEST_TITLE = 90; // letters of a sentence in a title
 const CHOICES = {
@@ -54,7 +55,7 @@ export async function look(of) {
   const { tokenizer, config } = engine;
   const name = (/** @type {number[]} */ ids) =>
     ids.map((id) => isolated(tokenizer.spell(tokenizer.pieces[id])));
-  /** @type {import("../model/jobs.js").Facts} */
+  /** @type {Computed} */
   const facts = await (of.facts ??= engine.ask("facts", { sentence, switches }));
   return {
     ...facts,
