@@ -133,7 +133,7 @@ def quality(folder: Path, score: Path | None, type_: str) -> str:
 
 
 def page_content(folder: Path, translator: Translator, type_: str) -> dict[str, Any]:
-    """A model as model/greedy_translator.js reads it; Refused if it can't run it."""
+    """A model as model/tensors.js reads it; Refused if it can't run it."""
     if isinstance(translator.model.src_embed.positions, since.SplitPositions):
         raise Refused(f"{folder}: a model that Marian trained; a page has none of its layers")
     if translator.tokenizer.words:

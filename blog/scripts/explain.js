@@ -1,6 +1,7 @@
 // The page that `translator explain` writes: one figure, and the panels below it. Its exports are
 // there for the tests, as `Page`.
 
+import { all, byId } from "./page/dom.js";
 import { explorerContent } from "./page/engine.js";
 import { openOnPaper } from "./page/language.js";
 import { exploreAttention } from "./views/figure.js";
@@ -8,14 +9,25 @@ import * as Panels from "./views/panels.js";
 
 export { exploreAttention };
 
-// The address carries the choices, so that a link shows the same map. It may hold anything; the
-// figure checks what it gets.
-const hash = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-const theme = document.getElementById("theme");
+const theme = /** @type {HTMLSelectElement} */ (byId("theme"));
+/** @type {HTMLElement & { explored?: Figure }} the tests look for `explored` */
+const place = byId("figure");
 
-function chooseTheme() {
-  theme.value = ["light", "dark"].includes(hash().theme) ? hash().theme : "auto";
-  applyTheme();
+/** The address carries the choices, so that a link shows the same map. It may hold anything; the
+ *  figure checks what it gets. */
+function chosen() {
+  const hash = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  /** @param {string} name @param {...string} names of which the first is for all others */
+  const among = (name, ...names) => (names.includes(hash[name]) ? hash[name] : names[0]);
+  const { layer, head } = hash;
+  const kind = among("kind", "cross", "encoder", "decoder");
+  return {
+    view: { kind, layer, head, words: hash.words === "1" },
+    asked: hash.search,
+    search: among("search", "beam", "greedy"),
+    sentence: hash.sentence?.trim() && hash.sentence.slice(0, 2000),
+    colours: among("theme", "auto", "light", "dark"),
+  };
 }
 
 function applyTheme() {
@@ -23,71 +35,68 @@ function applyTheme() {
   else document.documentElement.dataset.theme = theme.value;
 }
 
+/** @param {import("./views/figure.js").State} state */
 function remember({ kind, layer, head, words, search, sentence }) {
-  document.title = "Attention: " + sentence;
-  const choices = new URLSearchParams({ kind, layer, head, search, sentence });
-  if (words) choices.set("words", 1);
-  if (theme.value !== "auto") choices.set("theme", theme.value);
+  document.title = `Attention: ${sentence}`;
+  const choices = { kind, layer: `${layer}`, head: `${head}`, search, sentence };
+  const hash = new URLSearchParams(choices);
+  if (words) hash.set("words", "1");
+  if (theme.value !== "auto") hash.set("theme", theme.value);
   try {
-    history.replaceState(null, "", "#" + choices);
+    history.replaceState(null, "", `#${hash}`);
   } catch {
     // a notebook's sandboxed frame has no address to change
   }
 }
 
-function chosen() {
-  const { kind, layer, head, words, search } = hash();
-  return {
-    kind: ["encoder", "decoder", "cross"].includes(kind) ? kind : "cross",
-    layer,
-    head,
-    words: words === "1",
-    search: ["beam", "greedy"].includes(search) ? search : "beam",
-  };
+/** Shows what the address has.
+ *  @param {import("./page/engine.js").Content} content @param {Figure} figure */
+function follow({ model }, figure) {
+  const { view, asked, search, sentence, colours } = chosen();
+  theme.value = colours;
+  applyTheme();
+  const { state } = figure;
+  // one that is drawn has no address
+  const isOther = asked !== state.search && search !== state.search;
+  if (isOther || (model && sentence && sentence.trim() !== state.sentence.trim()))
+    location.reload();
+  else figure.choose(view);
 }
 
 async function start() {
-  chooseTheme();
+  const { view, search, sentence, colours } = chosen();
+  theme.value = colours;
+  applyTheme();
   const content = await explorerContent();
-  document.getElementById("model").textContent = `model ${content.name}`;
-  await content.engine?.ready;
-  if (content.model && hash().sentence?.trim()) content.sentence = hash().sentence.slice(0, 2000);
-  const inside = document.getElementById("inside");
-  if (content.engine) {
-    // else there are only the numbers that were recorded
-    inside.hidden = false;
-    for (const name of Panels.names) Panels.add(inside, name);
-  }
+  const { engine, model } = content;
+  byId("model").textContent = `model ${content.name}`;
+  await engine?.ready;
+  if (model && sentence) content.sentence = sentence;
+  const inside = byId("inside");
+  inside.hidden = !engine; // else there are only the numbers that were recorded
+  if (engine) for (const name of Panels.names) Panels.add(inside, name);
   let followed = "";
-  const changed = (state) => {
+  const changed = (/** @type {import("./views/figure.js").State} */ state) => {
     remember(state);
-    if (content.engine && state.sentence !== followed)
-      Panels.follow(content.engine, (followed = state.sentence));
+    if (!engine || state.sentence === followed) return;
+    followed = state.sentence;
+    Panels.follow(engine, followed);
   };
-  openOnPaper(document.querySelector("main"));
-  const options = { open: true, state: chosen(), changed };
-  const place = document.getElementById("figure");
-  const figure = (place.explored = exploreAttention(place, content, options));
+  openOnPaper(all("main")[0]);
+  const figure = exploreAttention(place, content, {
+    open: true,
+    state: { ...view, search },
+    changed,
+  });
+  place.explored = figure;
   theme.addEventListener("change", () => {
     applyTheme();
     remember(figure.state);
   });
-  addEventListener("hashchange", () => {
-    // a link was pasted into the open page
-    chooseTheme();
-    const { search, ...view } = chosen(),
-      asked = hash(),
-      sentence = asked.sentence?.trim();
-    // one that is drawn has no address
-    const other = asked.search !== figure.state.search && search !== figure.state.search;
-    const changed = content.model && sentence && sentence !== figure.state.sentence.trim();
-    if (other || changed) location.reload();
-    else figure.choose(view);
-  });
+  addEventListener("hashchange", () => follow(content, figure)); // a link was pasted into the page
 }
 
 start().catch((error) => {
-  const place = document.getElementById("figure");
   place.setAttribute("role", "alert");
   place.textContent = `This browser cannot show the page: ${error.message}`;
 });

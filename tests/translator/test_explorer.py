@@ -276,7 +276,8 @@ def test_sampling_draws_from_the_nucleus(shipped):
         expected = since.nucleus(logits[None], temperature, top_p)[0]
         assert torch.allclose(found.float(), expected, atol=1e-6)
     src = [*shipped.tokenizer.encode(SENTENCE, "de"), tat.EOS]
-    drawn = computed(shipped, "Decoding.sampleDecode(translator.model, given, 0.01)", src)
+    draw = "(logits) => Decoding.drawn(Decoding.nucleus(logits, 0.01, 1))"
+    drawn = computed(shipped, f"Decoding.greedyDecode(translator.model, given, {draw})", src)
     greedy = computed(shipped, "Decoding.greedyDecode(translator.model, given)", src)
     assert drawn == greedy
 

@@ -24,12 +24,13 @@ SHIPPED = ROOT / tat.SHIPPED_MODEL
 SENTENCES = [source for source, _ in caption_pairs("train")][:25]
 STRANGE = ["", "  ", "Ein Hund &amp; eine Katze.", "Ж漢 %s {0}", "Hund " * 200]
 TRANSLATE = """
-import { GreedyTranslator } from "./model/greedy_translator.js";
-const translator = await GreedyTranslator.load(asked.model);
+import { lineSteps } from "./model/greedy_translator.js";
+import { Translator } from "./model/translator.js";
+const translator = await Translator.load(asked.model);
 const finished = (steps) => {
   for (;;) { const { done, value } = steps.next(); if (done) return value; }
 };
-console.log(JSON.stringify(asked.lines.map((line) => finished(translator.steps(line)))));
+console.log(JSON.stringify(asked.lines.map((line) => finished(lineSteps(translator, line)))));
 """
 
 
@@ -72,8 +73,7 @@ def test_8_bits_are_the_weights_nearly(shipped):
     parameters = dict(shipped.model.named_parameters())
     content = {**page_export.in_rows(parameters), "names": list(parameters)}
     script = """
-    import { readWeights } from "./model/greedy_translator.js";
-    import { unpack } from "./model/tensors.js";
+    import { readWeights, unpack } from "./model/tensors.js";
     const tensors = readWeights(asked, await unpack(asked.weights));
     console.log(JSON.stringify(asked.names.map((name) => [...tensors[name].data])));
     """

@@ -2,23 +2,19 @@
 
 import { dot, linear, softmax } from "./tensors.js";
 
-// One head: one query over the keys that it may see, all given by where their part begins.
-// Equation (1). `hidden` has the places of keys that are not to be seen.
+/** One head, Equation (1). @param {Vector} query @param {Visible} visible @param {Part} part
+ *  @param {number} [divisor] @returns {HeadOutput} */
 export function attention(
   query,
-  keys,
-  values,
-  keyStart,
-  keyWidth,
-  valueStart,
-  valueWidth,
-  hidden,
+  { keys, values, hidden },
+  [keyStart, keyWidth, valueStart, valueWidth],
   divisor = Math.sqrt(keyWidth),
 ) {
-  const score = (key) => dot(query, keyStart, key, keyStart, keyWidth) / divisor;
-  const scores = keys.map((key, s) => (hidden?.has(s) ? -Infinity : score(key)));
-  const weights = softmax(scores),
-    output = new Float32Array(valueWidth);
+  const scores = keys.map((key, s) =>
+    hidden?.has(s) ? -Infinity : dot(query, keyStart, key, keyStart, keyWidth) / divisor,
+  );
+  const weights = softmax(scores);
+  const output = new Float32Array(valueWidth);
   values.forEach((value, s) => {
     for (let i = 0; i < valueWidth; i++) output[i] += weights[s] * value[valueStart + i];
   });
@@ -26,16 +22,27 @@ export function attention(
 }
 
 export class MultiHeadedAttention {
+  /** @param {(name: string) => Tensor} weights @param {string} name @param {number} h
+   *  @param {boolean} [rotary] */
   constructor(weights, name, h, rotary = false) {
-    for (const W of ["W_q", "W_k", "W_v", "W_o"])
-      this[W] = { weight: weights(`${name}.${W}.weight`) };
-    // `off` has the heads that are set to zero, counted from 0; `scaling` says whether scores are
-    // divided by √d_k; `own(head)` may give a function of all queries in place of Equation (1)
-    Object.assign(this, { h, rotary, off: new Set(), scaling: true, own: null });
+    /** @param {string} matrix */
+    const layer = (matrix) => ({ weight: weights(`${name}.${matrix}.weight`) });
+    this.W_q = layer("W_q");
+    this.W_k = layer("W_k");
+    this.W_v = layer("W_v");
+    this.W_o = layer("W_o");
+    this.h = h;
+    this.rotary = rotary;
+    /** Heads that are set to zero, from 0. @type {Set<number>} */
+    this.off = new Set();
+    this.scaling = true; // whether scores are divided by √d_k
+    /** Of a head, what computes it in place of Equation (1).
+     *  @type {((head: number) => OwnAttention | false) | null} */
+    this.own = null;
   }
 
-  // Queries or keys, of which all have the place `at` or else each its own: turned by their
-  // places if these are rotary (since_2017).
+  /** Queries or keys, turned by their places if these are rotary (since_2017): of all it is `at`,
+   *  or else each has its own. @param {Vectors} x @param {number} [at] */
   turned(x, at) {
     if (!this.rotary) return x;
     const width = x[0].length / this.h;
@@ -49,24 +56,28 @@ export class MultiHeadedAttention {
     );
   }
 
+  /** @param {Vectors} x @param {number} [at] */
   queries(x, at) {
     return this.turned(linear(x, this.W_q), at);
   }
 
+  /** @param {Vectors} memory @param {number} [at] */
   keysValues(memory, at) {
     return { keys: this.turned(linear(memory, this.W_k), at), values: linear(memory, this.W_v) };
   }
 
-  // What scores are divided by.
+  /** What scores are divided by. */
   get divisor() {
     return this.scaling ? Math.sqrt(this.W_k.weight.shape[0] / this.h) : 1;
   }
 
-  // Position t of x sees the keys and values visible[t]. weights[t][head] are its weights.
+  /** Position t of x sees the keys and values visible[t]. weights[t][head] are its weights.
+   *  @param {Vectors} x @param {Visible[]} visible @param {number} [at] */
   attend(x, visible, at) {
     const queries = this.queries(x, at);
     const width = this.W_v.weight.shape[0] / this.h;
     const joined = queries.map(() => new Float32Array(this.h * width));
+    /** @type {LayerWeights} */
     const weights = queries.map(() => []);
     for (let head = 0; head < this.h; head++)
       this.ofHead(head, queries, visible).forEach((row, t) => {
@@ -76,22 +87,17 @@ export class MultiHeadedAttention {
     return { output: linear(joined, this.W_o), weights };
   }
 
-  // Output and weights of every query in one head.
+  /** Output and weights of every query in one head.
+   *  @param {number} head @param {Vectors} queries @param {Visible[]} visible */
   ofHead(head, queries, visible) {
-    const [keyWidth, valueWidth] = [this.W_k, this.W_v].map(
-      ({ weight }) => weight.shape[0] / this.h,
-    );
-    const places = [head * keyWidth, keyWidth, head * valueWidth, valueWidth];
+    const keyWidth = this.W_k.weight.shape[0] / this.h;
+    const valueWidth = this.W_v.weight.shape[0] / this.h;
+    /** @type {Part} */
+    const part = [head * keyWidth, keyWidth, head * valueWidth, valueWidth];
     const own = this.own?.(head);
-    const isShared = visible.every((seen) => seen === visible[0]);
-    if (own && isShared) {
-      const { keys, values, hidden } = visible[0];
-      return own(queries, keys, values, ...places, hidden);
-    }
-    return queries.flatMap((query, t) => {
-      const { keys, values, hidden } = visible[t];
-      if (own) return own([query], keys, values, ...places, hidden);
-      return attention(query, keys, values, ...places, hidden, this.divisor);
-    });
+    if (own && visible.every((seen) => seen === visible[0])) return own(queries, visible[0], part);
+    return queries.flatMap((query, t) =>
+      own ? own([query], visible[t], part) : attention(query, visible[t], part, this.divisor),
+    );
   }
 }

@@ -7,108 +7,98 @@ const MORE = 50; // a translation may be this much longer than its source
 export const [BEAM, ALPHA] = [5, 1.8];
 export const LONGEST = 150; // tokens of a source: with more, a search would take too long
 
-// The decoder, one token of each row at a time, with the keys and values of all that was before.
-// Rows share the source. `change` is given the output of every attention, with "decoder" or
-// "cross" and the layer, and gives what takes its place.
+/** The decoder, one token of each row at a time, with the keys and values of all that was before.
+ *  Rows share the source. */
 export class CachedDecoder {
-  constructor(model, memory, hidden = null, change = (kind, layer, output) => output) {
-    Object.assign(this, { model, change, length: 0, written: [[]] });
-    this.source = model.decoder.layers.map((layer) => ({
-      ...layer.src_attn.keysValues(memory),
-      hidden,
-    }));
-    // of each row and layer
-    this.past = [model.decoder.layers.map(() => ({ keys: [], values: [] }))];
+  /** @param {Model} model @param {Vectors} memory
+   *  @param {Set<number> | null} [hidden] @param {Change} [change] */
+  constructor(model, memory, hidden = null, change = (_kind, _layer, output) => output) {
+    const { layers } = model.decoder;
+    this.model = model;
+    this.change = change;
+    this.length = 0;
+    /** @type {number[][]} */
+    this.written = [[]];
+    this.source = layers.map(({ src_attn }) => ({ ...src_attn.keysValues(memory), hidden }));
+    /** Of each row and layer. @type {Visible[][]} */
+    this.past = [layers.map(() => ({ keys: [], values: [] }))];
   }
 
-  // The next token of each row to the logits of the one after it, the weights of every layer, row
-  // and head, and the vectors after every layer, `states`.
+  /** Takes the next token of each row. @param {number[]} ids @returns {DecoderStep} */
   step(ids) {
     this.written = this.written.map((row, i) => [...row, ids[i]]);
-    return this.model.mask ? this.next(ids) : this.anew();
+    const { decoder, generator, mask } = this.model;
+    const step = mask ? this.next(ids) : this.anew();
+    this.length += 1;
+    const [last] = step.states.slice(-1);
+    return { logits: linear(decoder.norm.forward(last), generator), ...step };
   }
 
-  next(ids) {
-    const { model } = this,
-      decoder = [],
-      cross = [],
-      states = [];
-    let x = ids.map((id) => model.embed(model.tgt_embed, [id], this.length)[0]);
-    model.decoder.layers.forEach(({ self_attn, src_attn, feed_forward, sublayer }, n) => {
-      x = sublayer[0].forward(x, (y) => {
-        const { keys, values } = self_attn.keysValues(y, this.length);
-        const visible = this.past.map((layers, row) => {
-          layers[n].keys.push(keys[row]);
-          layers[n].values.push(values[row]);
-          return layers[n];
-        });
-        const found = self_attn.attend(y, visible, this.length);
-        decoder.push(found.weights);
-        return this.change("decoder", n, found.output);
+  next(/** @type {number[]} */ ids) {
+    const { model, length } = this;
+    const x = ids.map((id) => model.embed(model.tgt_embed, [id], length)[0]);
+    /** @param {Attention} attn @param {Vectors} y @param {number} n */
+    const visible = (attn, y, n) => {
+      const { keys, values } = attn.keysValues(y, length);
+      return this.past.map((layers, row) => {
+        layers[n].keys.push(keys[row]);
+        layers[n].values.push(values[row]);
+        return layers[n];
       });
-      x = sublayer[1].forward(x, (y) => {
-        const found = src_attn.attend(
-          y,
-          y.map(() => this.source[n]),
-        );
-        cross.push(found.weights);
-        return this.change("cross", n, found.output);
-      });
-      x = sublayer[2].forward(x, (y) => feed_forward.forward(y));
-      states.push(x);
-    });
-    this.length += 1;
-    return {
-      logits: linear(model.decoder.norm.forward(x), model.generator),
-      decoder,
-      cross,
-      states,
     };
+    return this.through(x, visible, length);
   }
 
-  // The same without the mask: what has been written looks at all of it, at later tokens, too. So
-  // no vector stays as it was, and all are computed anew. `whole` has every position's weights.
+  /** The same without the mask: what has been written looks at all of it, at later tokens, too. So
+   *  no vector stays as it was, and all are computed anew. */
   anew() {
-    const rows = this.written.map((ids) => this.row(ids));
-    this.length += 1;
-    const last = (name) => rows[0][name].map((_, n) => rows.map((row) => row[name][n].at(-1)));
     const { model } = this;
-    const ends = rows.map(({ states }) => states.at(-1).at(-1));
+    /** @param {Attention} attn @param {Vectors} y */
+    const everything = (attn, y) => {
+      const all = attn.keysValues(y);
+      return y.map(() => all);
+    };
+    const rows = this.written.map((ids) =>
+      this.through(model.embed(model.tgt_embed, ids), everything),
+    );
+    /** @template Value @param {(row: typeof rows[0]) => Value[][]} layersOf */
+    const last = (layersOf) =>
+      model.decoder.layers.map((_, n) => rows.map((row) => layersOf(row)[n].slice(-1)[0]));
     return {
-      logits: linear(model.decoder.norm.forward(ends), model.generator),
-      decoder: last("decoder"),
-      cross: last("cross"),
-      states: last("states"),
+      decoder: last((row) => row.decoder),
+      cross: last((row) => row.cross),
+      states: last((row) => row.states),
       whole: rows[0].decoder,
     };
   }
 
-  // All positions of one row, layer by layer.
-  row(ids) {
-    const { model } = this;
-    const decoder = [];
-    const cross = [];
-    const states = [];
-    let x = model.embed(model.tgt_embed, ids);
-    model.decoder.layers.forEach(({ self_attn, src_attn, feed_forward, sublayer }, n) => {
-      const attend = (attn, y, memory, weights, kind) => {
-        const visible = y.map(() => memory);
-        const attended = attn.attend(y, visible);
-        weights.push(attended.weights);
-        return this.change(kind, n, attended.output);
-      };
-      x = sublayer[0].forward(x, (y) =>
-        attend(self_attn, y, self_attn.keysValues(y), decoder, "decoder"),
-      );
-      x = sublayer[1].forward(x, (y) => attend(src_attn, y, this.source[n], cross, "cross"));
+  /** Vectors through all layers: `visible` says what the self-attention of a layer sees.
+   *  @param {Vectors} x @param {(attn: Attention, y: Vectors, layer: number) => Visible[]} visible
+   *  @param {number} [at] the position of all, or else each has its own */
+  through(x, visible, at) {
+    const { layers } = this.model.decoder;
+    /** @type {{ decoder: LayerWeights[], cross: LayerWeights[], states: Vectors[] }} */
+    const { decoder, cross, states } = { decoder: [], cross: [], states: [] };
+    layers.forEach(({ self_attn, src_attn, feed_forward, sublayer }, n) => {
+      x = sublayer[0].forward(x, (y) => {
+        const { output, weights } = self_attn.attend(y, visible(self_attn, y, n), at);
+        decoder.push(weights);
+        return this.change("decoder", n, output);
+      });
+      x = sublayer[1].forward(x, (y) => {
+        const source = y.map(() => this.source[n]);
+        const { output, weights } = src_attn.attend(y, source);
+        cross.push(weights);
+        return this.change("cross", n, output);
+      });
       x = sublayer[2].forward(x, (y) => feed_forward.forward(y));
       states.push(x);
     });
     return { decoder, cross, states };
   }
 
-  // Continue with these rows, in this order; a row may be taken more than once.
-  select(rows) {
+  /** Continue with these rows, in this order; a row may be taken more than once. */
+  select(/** @type {number[]} */ rows) {
     this.written = rows.map((row) => this.written[row]);
     this.past = rows.map((row) =>
       this.past[row].map(({ keys, values }) => ({ keys: [...keys], values: [...values] })),
@@ -116,105 +106,126 @@ export class CachedDecoder {
   }
 }
 
-// The searches are generators: they yield the number of the step, so that whoever runs them can
-// pause or stop between two. `forced` has the tokens that a translation is to begin with;
-// `changes` are those of `encode`.
-const finished = (search) => {
+/** @template Outcome @param {Search<Outcome>} search */
+function finished(search) {
   for (;;) {
     const { done, value } = search.next();
     if (done) return value;
   }
-};
+}
 
-// One token after another, each chosen from its logits; the likeliest one unless `choose` says
-// otherwise.
+/** One token after another, each chosen from its logits; the likeliest one unless `choose` says
+ *  otherwise.
+ *  @param {Model} model @param {number[]} src @param {(logits: Vector) => number} [choose]
+ *  @param {SearchOptions} [options] @returns {Search<number[]>} */
 export function* greedySteps(
   model,
   src,
   choose = (logits) => largest(logits, 1)[0],
   { forced = [], changes } = {},
 ) {
-  const { memory, hidden } = model.encode(src, changes),
-    decoder = new CachedDecoder(model, memory, hidden),
-    ids = [BOS];
-  while (ids.length < src.length + MORE && (ids.length === 1 || ids.at(-1) !== EOS)) {
-    const { logits } = decoder.step([ids.at(-1)]);
-    ids.push(forced[ids.length - 1] ?? choose(logits[0]));
+  const { memory, hidden } = model.encode(src, changes);
+  const decoder = new CachedDecoder(model, memory, hidden);
+  const ids = [BOS];
+  let id = BOS;
+  do {
+    const { logits } = decoder.step([id]);
+    id = forced[ids.length - 1] ?? choose(logits[0]);
+    ids.push(id);
     yield ids.length;
-  }
+  } while (id !== EOS && ids.length < src.length + MORE);
   return ids;
 }
-export const greedyDecode = (...asked) => finished(greedySteps(...asked));
 
-// The probabilities of the fewest tokens that have topP together, else zero.
-export function nucleus(logits, temperature = 1, topP = 1) {
-  const p = softmax(logits.map((logit) => logit / temperature));
+/** @param {Parameters<typeof greedySteps>} given */
+export const greedyDecode = (...given) => finished(greedySteps(...given));
+
+/** The probabilities of the fewest tokens that have topP together, else zero.
+ *  @param {Numbers} logits @param {number} temperature @param {number} topP */
+export function nucleus(logits, temperature, topP) {
+  const p = softmax(Float64Array.from(logits, (logit) => logit / temperature));
   const order = Array.from(p.keys()).sort((a, b) => p[b] - p[a]);
   let before = 0;
   for (const id of order) {
-    const own = p[id];
+    const share = p[id];
     if (topP < 1 && before > 0 && before >= topP) p[id] = 0; // the likeliest one always stays
-    before += own;
+    before += share;
   }
   const sum = p.reduce((a, b) => a + b, 0);
   return p.map((value) => value / sum);
 }
 
-// As greedyDecode, but each token is drawn; `random` gives numbers from 0 to below 1.
-export function sampleSteps(model, src, temperature = 1, topP = 1, random = Math.random, options) {
-  return greedySteps(
-    model,
-    src,
-    (logits) => {
-      const p = nucleus(logits, temperature, topP);
-      let rest = random();
-      const drawn = p.findIndex((value) => (rest -= value) < 0);
-      return drawn < 0 ? largest(p, 1)[0] : drawn; // the rest of rounding
-    },
-    options,
-  );
+/** The id of a token, drawn with these probabilities. @param {Float64Array} p */
+export function drawn(p) {
+  let rest = Math.random();
+  const id = p.findIndex((value) => (rest -= value) < 0);
+  return id < 0 ? largest(p, 1)[0] : id; // the rest of rounding
 }
-export const sampleDecode = (...asked) => finished(sampleSteps(...asked));
 
-export const lengthPenalty = (length, alpha) => ((5 + length) / 6) ** alpha;
+const lengthPenalty = (/** @type {number} */ length, /** @type {number} */ alpha) =>
+  ((5 + length) / 6) ** alpha;
 
-// The best translation that a beam finds, and the search as a tree: a node has an id, the node
-// that it continues (its parent), its step, its log-probability alone (p) and with all before it
-// (logP); an ended one has a score.
+/** What continues each row: its likeliest tokens, or else the one that is `forced`, best first.
+ *  @param {Vectors} logits @param {BeamNode[]} nodes @param {number[]} rows places in them
+ *  @param {number} beam @param {number} [forced] */
+function extended(logits, nodes, rows, beam, forced) {
+  const nodesByRow = logits.flatMap((ofRow, row) => {
+    const p = logSoftmax(ofRow);
+    const parent = rows[row];
+    const { step, logP } = nodes[parent];
+    const next = forced === undefined ? largest(p, beam) : [forced];
+    return next.map((id) => ({
+      row,
+      node: { id, parent, step: step + 1, p: p[id], logP: logP + p[id] },
+    }));
+  });
+  return nodesByRow.sort((a, b) => b.node.logP - a.node.logP);
+}
+
+/** The best translation that a beam finds, and the search as a tree. `rows`, `best` and parents
+ *  are places in `nodes`: each step extends the rows, and keeps as many as are still open.
+ *  @param {Model} model @param {number[]} src @param {number} [beam] @param {number} [alpha]
+ *  @param {SearchOptions} [options]
+ *  @returns {Search<{ ids: number[], nodes: BeamNode[], best: number | null }>} */
 export function* beamSteps(model, src, beam = BEAM, alpha = ALPHA, { forced = [], changes } = {}) {
-  const limit = src.length + MORE,
-    { memory, hidden } = model.encode(src, changes),
-    decoder = new CachedDecoder(model, memory, hidden);
+  const limit = src.length + MORE;
+  const { memory, hidden } = model.encode(src, changes);
+  const decoder = new CachedDecoder(model, memory, hidden);
+  /** @type {BeamNode[]} */
   const nodes = [{ id: BOS, parent: null, step: 0, p: 0, logP: 0 }];
-  let rows = [0],
-    open = beam,
-    best = null; // rows and best are places in nodes
-  for (let t = 1; t < limit; t++) {
-    const found = decoder.step(rows.map((row) => nodes[row].id)).logits.flatMap((logits, row) => {
-      const p = logSoftmax(logits),
-        next = t <= forced.length ? [forced[t - 1]] : largest(p, beam);
-      return next.map((id) => ({ id, row, p: p[id], logP: nodes[rows[row]].logP + p[id] }));
-    });
-    const kept = found.sort((a, b) => b.logP - a.logP).slice(0, open),
-      going = [];
-    for (const { id, row, p, logP } of kept) {
-      const node = { id, parent: rows[row], step: t, p, logP };
-      nodes.push(node);
-      if (id === EOS || t + 1 >= limit) {
-        node.score = logP / lengthPenalty(t, alpha);
-        if (best === null || node.score > nodes[best].score) best = nodes.length - 1;
-        open -= 1;
-      } else going.push({ row, place: nodes.length - 1, logP });
+  let rows = [0];
+  let open = beam;
+  /** @type {number | null} */
+  let best = null;
+  let bestScore = -Infinity;
+  for (let step = 1; step < limit; step++) {
+    const { logits } = decoder.step(rows.map((row) => nodes[row].id));
+    const going = [];
+    for (const { row, node } of extended(logits, nodes, rows, beam, forced[step - 1]).slice(
+      0,
+      open,
+    )) {
+      const place = nodes.push(node) - 1;
+      if (node.id !== EOS && step + 1 < limit) {
+        going.push({ row, place });
+        continue;
+      }
+      open -= 1;
+      const score = node.logP / lengthPenalty(step, alpha);
+      nodes[place].score = score;
+      if (score > bestScore) [best, bestScore] = [place, score];
     }
-    const bound = going.length ? going[0].logP / lengthPenalty(limit - 1, alpha) : -Infinity;
-    if (best !== null && bound <= nodes[best].score) break; // no continuation can score more
     if (!going.length) break;
+    // no continuation can score more
+    if (nodes[going[0].place].logP / lengthPenalty(limit - 1, alpha) <= bestScore) break;
     decoder.select(going.map(({ row }) => row));
     rows = going.map(({ place }) => place);
-    yield t;
+    yield step;
   }
   const ids = [];
   for (let at = best; at !== null; at = nodes[at].parent) ids.unshift(nodes[at].id);
   return { ids, nodes, best };
 }
-export const beamSearch = (...asked) => finished(beamSteps(...asked));
+
+/** @param {Parameters<typeof beamSteps>} given */
+export const beamSearch = (...given) => finished(beamSteps(...given));

@@ -1,39 +1,53 @@
 // What the page asks the model in its worker. A job is a generator: it yields how far it is, so
 // that it can be stopped.
 
-import { ALPHA, BEAM, beamSteps, greedySteps, nucleus, sampleSteps } from "./decoding.js";
+import { ALPHA, BEAM, beamSteps, drawn, greedySteps, nucleus } from "./decoding.js";
 import { lens, neighbours, patched, switched, trace, without } from "./trace.js";
 
-const KEPT = 24; // results
+/** What the page sends; each job reads some of it. `forced` and `changes` are SearchOptions.
+ *  @typedef {{ sentence: string, other: string, search: SearchName, temperature: number,
+ *    topP: number, kind: Kind, step: number | null, switches?: Switches, forced?: number[],
+ *    changes?: { order: number[] | null, hidden: number[] } }} Question */
+/** @typedef {ReturnType<typeof translated> extends Search<infer Outcome> ? Outcome : never} Result */
+/** @typedef {import("./trace.js").Trace & { sentence: string,
+ *    near: { id: number, cosine: number }[][] }} Facts */
 
-const kept = new Map(); // the results of the last questions
+/** @typedef {keyof typeof JOBS} JobName */
+
+const KEPT_RESULTS = 24;
+
+/** Of the last questions. @type {Map<string, unknown>} */
+const results = new Map();
+
+/** @template Outcome @param {unknown[]} key @param {() => Search<Outcome>} search
+ *  @returns {Search<Outcome>} */
 function* once(key, search) {
   const name = JSON.stringify(key);
-  if (!kept.has(name)) kept.set(name, yield* search());
-  if (kept.size > KEPT) kept.delete(kept.keys().next().value);
-  return kept.get(name);
+  if (!results.has(name)) results.set(name, yield* search());
+  if (results.size > KEPT_RESULTS) results.delete([...results.keys()][0]);
+  return /** @type {Outcome} */ (results.get(name));
 }
 
 const JOBS = {
-  *translate(translator, asked) {
-    const { sentence, search, forced = [], changes, switches } = asked;
-    const at = changes && { ...changes, hidden: new Set(changes.hidden) };
-    const job = () => translated(translator, asked, { forced, changes: at });
-    return search === "sample"
-      ? yield* job()
-      : yield* once(["translate", sentence, search, switches, forced, changes ?? null], job);
+  /** @param {Translator} translator @param {Question} question */
+  *translate(translator, question) {
+    const { sentence, search, forced = [], changes, switches } = question;
+    const job = () => translated(translator, question);
+    if (search === "sample") return yield* job();
+    return yield* once(["translate", sentence, search, switches, forced, changes], job);
   },
+  /** @param {Translator} translator @param {Question} question */
   *facts(translator, { sentence, switches }) {
     return yield* once(["facts", sentence, switches], function* () {
-      const search = { sentence, switches, search: "beam" };
-      const facts = trace(translator, sentence, yield* JOBS.translate(translator, search));
+      const facts = trace(translator, sentence, yield* beam(translator, sentence, switches));
       yield 0;
       const near = new Map(facts.src.map((id) => [id, neighbours(translator, id)]));
-      return { ...facts, near: facts.src.map((id) => near.get(id)), sentence };
+      return { ...facts, near: facts.src.map((id) => near.get(id) ?? []), sentence };
     });
   },
-  *lens(translator, { sentence, switches }) {
-    const { steps } = yield* JOBS.facts(translator, { sentence, switches });
+  /** @param {Translator} translator @param {Question} question */
+  *lens(translator, question) {
+    const { steps } = yield* JOBS.facts(translator, question);
     const layers = [];
     for (const step of steps) {
       layers.push(lens(translator, step));
@@ -41,7 +55,8 @@ const JOBS = {
     }
     return layers;
   },
-  // The greedy translation of a sentence, with all heads of a kind and without each of them.
+  /** The greedy translation of a sentence, with all heads of a kind and without each of them.
+   *  @param {Translator} translator @param {Question} question */
   *removed(translator, { sentence, kind, switches }) {
     return yield* once(["removed", sentence, kind, switches], function* () {
       const { model, tokenizer } = translator;
@@ -59,37 +74,46 @@ const JOBS = {
       return { whole, rows };
     });
   },
+  /** @param {Translator} translator @param {Question} question */
   *patch(translator, { sentence, other, step, switches }) {
-    const search = { sentence, switches, search: "beam" };
-    const { ids } = yield* JOBS.translate(translator, search);
+    const { ids } = yield* beam(translator, sentence, switches);
     return patched(translator, [sentence, other], ids.slice(0, -1), step);
   },
 };
 
-// A translation with all weights, and the beam's nodes.
-function* translated(translator, { sentence, search, temperature, topP }, options) {
+/** @param {Translator} translator @param {string} sentence @param {Switches} [switches] */
+function beam(translator, sentence, switches) {
+  const question = { sentence, switches, search: "beam" };
+  return JOBS.translate(translator, /** @type {Question} */ (question));
+}
+
+/** A translation with all weights, and the beam's nodes.
+ *  @param {Translator} translator @param {Question} question */
+function* translated(translator, { sentence, search, temperature, topP, forced, changes: given }) {
   const { model, tokenizer } = translator;
   const src = translator.source(sentence);
-  const searches = {
-    beam: () => beamSteps(model, src, BEAM, ALPHA, options),
-    *greedy() {
-      return { ids: yield* greedySteps(model, src, undefined, options) };
-    },
-    *sample() {
-      return { ids: yield* sampleSteps(model, src, temperature, topP, Math.random, options) };
-    },
-  };
-  const { ids, nodes = null, best = null } = yield* searches[search]();
-  const drawnFrom =
-    search === "sample" ? (logits) => nucleus(logits, temperature, topP) : undefined;
+  const changes = given && { ...given, hidden: new Set(given.hidden) };
+  const distribution = (/** @type {Vector} */ logits) => nucleus(logits, temperature, topP);
+  const isDrawn = search === "sample";
+  const choose = (/** @type {Vector} */ logits) => drawn(distribution(logits));
+  const options = { forced, changes };
+  /** @type {Found} */
+  const { ids, nodes, best } =
+    search === "beam"
+      ? yield* beamSteps(model, src, BEAM, ALPHA, options)
+      : { ids: yield* greedySteps(model, src, isDrawn ? choose : undefined, options) };
   return {
-    ...translator.attentionMaps(src, ids, drawnFrom, options),
+    ...translator.attentionMaps(src, ids, isDrawn ? distribution : undefined, changes),
     nodes: nodes?.map((node) => ({ ...node, token: tokenizer.pieces[node.id] })) ?? null,
-    best,
+    best: best ?? null,
   };
 }
 
-/** What the model answers, with what the reader has switched off in it. */
-export function* answer(translator, what, asked) {
-  return yield* switched(translator.model, asked.switches, () => JOBS[what](translator, asked));
+/** What the model answers, with what the reader has switched off in it.
+ *  @param {Translator} translator @param {JobName} what @param {Question} question
+ *  @returns {Search<unknown>} */
+export function answer(translator, what, question) {
+  /** @returns {Search<unknown>} */
+  const job = () => JOBS[what](translator, question);
+  return switched(translator.model, question.switches, job);
 }

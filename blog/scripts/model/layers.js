@@ -3,69 +3,83 @@
 import { MultiHeadedAttention } from "./attention.js";
 import { add, linear } from "./tensors.js";
 
+/** @typedef {(name: string) => Tensor} Weights */
+/** @typedef {{ table: Tensor, positions: Tensor | null }} Embedding */
+
 class LayerNorm {
-  constructor(weights, name, eps = 1e-5) {
-    Object.assign(this, {
-      gain: weights(name + ".weight").data,
-      bias: weights(name + ".bias").data,
-      eps,
-    });
+  /** @param {Weights} weights @param {string} name */
+  constructor(weights, name) {
+    this.gain = weights(`${name}.weight`).data;
+    this.bias = weights(`${name}.bias`).data;
   }
 
+  /** @param {Vectors} x */
   forward(x) {
     return x.map((vector) => {
       const mean = vector.reduce((a, b) => a + b, 0) / vector.length;
       const variance = vector.reduce((sum, value) => sum + (value - mean) ** 2, 0) / vector.length;
-      const scale = 1 / Math.sqrt(variance + this.eps);
+      const scale = 1 / Math.sqrt(variance + 1e-5);
       return vector.map((value, i) => this.gain[i] * (value - mean) * scale + this.bias[i]);
     });
   }
 }
 
 class PositionwiseFeedForward {
+  /** @param {Weights} weights @param {string} name */
   constructor(weights, name) {
-    const layer = (W) => ({
+    const layer = (/** @type {string} */ W) => ({
       weight: weights(`${name}.${W}.weight`),
       bias: weights(`${name}.${W}.bias`),
     });
-    Object.assign(this, { W_1: layer("W_1"), W_2: layer("W_2") });
+    this.W_1 = layer("W_1");
+    this.W_2 = layer("W_2");
   }
 
-  hidden(x) {
+  hidden(/** @type {Vectors} */ x) {
     return linear(x, this.W_1).map((vector) => vector.map((value) => Math.max(0, value)));
   }
 
+  /** @param {Vectors} x */
   forward(x) {
     return linear(this.hidden(x), this.W_2);
   }
 }
 
 class SublayerConnection {
+  /** @param {Weights} weights @param {string} name @param {boolean} pre */
   constructor(weights, name, pre) {
-    Object.assign(this, { norm: new LayerNorm(weights, name + ".norm"), pre });
+    this.norm = new LayerNorm(weights, `${name}.norm`);
+    this.pre = pre;
   }
 
+  /** @param {Vectors} x @param {(x: Vectors) => Vectors} sublayer */
   forward(x, sublayer) {
-    return this.pre
-      ? add(x, sublayer(this.norm.forward(x)))
-      : this.norm.forward(add(x, sublayer(x)));
+    if (this.pre) return add(x, sublayer(this.norm.forward(x)));
+    return this.norm.forward(add(x, sublayer(x)));
   }
 }
 
-class Layer {
-  // of the encoder, or of the decoder, which has one attention more
-  constructor(weights, name, { h, norm, rotary }, decoder) {
-    const count = decoder ? 3 : 2;
-    this.self_attn = new MultiHeadedAttention(weights, name + ".self_attn", h, rotary);
-    if (decoder) this.src_attn = new MultiHeadedAttention(weights, name + ".src_attn", h);
-    this.feed_forward = new PositionwiseFeedForward(weights, name + ".feed_forward");
+class EncoderLayer {
+  /** @param {Weights} weights @param {string} name @param {Config} config @param {number} sublayers */
+  constructor(weights, name, { h, norm, rotary }, sublayers = 2) {
+    this.self_attn = new MultiHeadedAttention(weights, `${name}.self_attn`, h, rotary);
+    this.feed_forward = new PositionwiseFeedForward(weights, `${name}.feed_forward`);
     this.sublayer = Array.from(
-      { length: count },
+      { length: sublayers },
       (_, i) => new SublayerConnection(weights, `${name}.sublayer.${i}`, norm === "pre"),
     );
   }
 }
 
+class DecoderLayer extends EncoderLayer {
+  /** @param {Weights} weights @param {string} name @param {Config} config */
+  constructor(weights, name, config) {
+    super(weights, name, config, 3);
+    this.src_attn = new MultiHeadedAttention(weights, `${name}.src_attn`, config.h);
+  }
+}
+
+/** @param {number} position @param {number} d_model */
 export function positionalEncoding(position, d_model) {
   return Float32Array.from({ length: d_model }, (_, i) => {
     const angle = position * Math.exp((-(i - (i % 2)) * Math.log(10000)) / d_model);
@@ -74,101 +88,108 @@ export function positionalEncoding(position, d_model) {
 }
 
 export class Model {
-  // config: N, h, norm, positions, rotary, d_model; tensors: as readTensors gives them. Shared
-  // matrices are there once.
+  // what a reader may switch off: the positions of the source, and the mask of the decoder
+  positions = true;
+  mask = true;
+  /** In place of `positionalEncoding`. @type {((place: number) => Vector) | undefined} */
+  place;
+
+  /** Shared matrices are in the tensors once.
+   *  @param {Config} config @param {Record<string, Tensor>} tensors */
   constructor(config, tensors) {
+    this.config = config;
     const unread = new Set(Object.keys(tensors));
-    const weights = (name) => {
-      if (!tensors[name]) throw new Error(`the weights ${name} are missing`);
+    /** @param {...string} names of which the first that is there is taken */
+    const weights = (...names) => {
+      const name = names.find((known) => tensors[known]);
+      if (!name) throw new Error(`the weights ${names[0]} are missing`);
       unread.delete(name);
       return tensors[name];
     };
-    const either = (...names) => weights(names.find((name) => tensors[name]) ?? names[0]);
-    const stack = (name, decoder) => ({
+    /** @template Layer @param {string} name
+     *  @param {new (weights: Weights, name: string, config: Config) => Layer} Kind */
+    const stack = (name, Kind) => ({
       layers: Array.from(
         { length: config.N },
-        (_, i) => new Layer(weights, `${name}.layers.${i}`, config, decoder),
+        (_, i) => new Kind(weights, `${name}.layers.${i}`, config),
       ),
-      norm: config.norm === "pre" ? new LayerNorm(weights, name + ".norm") : { forward: (x) => x },
+      norm: config.norm === "pre" ? new LayerNorm(weights, `${name}.norm`) : asItIs,
     });
-    const [src, tgt] = ["src_embed", "tgt_embed"].map((name) => name + ".embeddings.table.weight");
-    const learned = config.positions === "learned";
-    const embed = (name, table) => ({
-      table,
-      positions: learned ? weights(name + ".positions.table.weight") : null,
+    /** @param {string} name @param {...string} shared @returns {Embedding} */
+    const embedding = (name, ...shared) => ({
+      table: weights(`${name}.embeddings.table.weight`, ...shared),
+      positions: config.positions === "learned" ? weights(`${name}.positions.table.weight`) : null,
     });
-    Object.assign(this, {
-      config,
-      encoder: stack("encoder", false),
-      decoder: stack("decoder", true),
-      // what a reader may switch off: the positions of the source, and the mask of the decoder
-      positions: true,
-      mask: true,
-    });
-    this.src_embed = embed("src_embed", weights(src));
-    this.tgt_embed = embed("tgt_embed", either(tgt, src));
-    this.generator = { weight: either("generator.proj.weight", tgt, src) };
+    const [src, tgt] = ["src_embed", "tgt_embed"].map((name) => `${name}.embeddings.table.weight`);
+    this.encoder = stack("encoder", EncoderLayer);
+    this.decoder = stack("decoder", DecoderLayer);
+    this.src_embed = embedding("src_embed");
+    this.tgt_embed = embedding("tgt_embed", src);
+    this.generator = { weight: weights("generator.proj.weight", tgt, src) };
     if (unread.size)
       throw new Error(`these weights belong to no known part: ${[...unread].join(", ")}`);
   }
 
-  // The embeddings of ids, scaled.
+  /** The embeddings of ids, scaled. @param {Embedding} embedding @param {number[]} ids */
   scaled({ table }, ids) {
     const { d_model } = this.config;
     const scale = Math.sqrt(d_model);
-    const row = (id) => table.data.slice(id * d_model, (id + 1) * d_model);
+    const row = (/** @type {number} */ id) => table.data.slice(id * d_model, (id + 1) * d_model);
     return ids.map((id) => row(id).map((value) => value * scale));
   }
 
-  // The same with the positions from `start` on, or with those in `order`.
+  /** The same with the positions from `start` on, or with those in `order`.
+   *  @param {Embedding} embedding @param {number[]} ids @param {number} [start]
+   *  @param {number[] | null} [order] */
   embed(embedding, ids, start = 0, order = null) {
-    const { d_model } = this.config;
-    const { positions } = embedding;
+    const { d_model, positions } = this.config;
+    const { positions: learned } = embedding;
     const scaled = this.scaled(embedding, ids);
-    if (this.config.positions === "none") return scaled;
+    if (positions === "none") return scaled;
     return scaled.map((vector, t) => {
       const place = order ? order[t] : start + t;
-      if (positions && place >= positions.shape[0])
-        throw new Error(`only ${positions.shape[0]} positions are learned`);
-      const at = positions
-        ? positions.data.subarray(place * d_model)
+      if (learned && place >= learned.shape[0])
+        throw new Error(`only ${learned.shape[0]} positions are learned`);
+      const at = learned
+        ? learned.data.subarray(place * d_model)
         : (this.place?.(place) ?? positionalEncoding(place, d_model));
       return vector.map((value, i) => value + at[i]);
     });
   }
 
-  // The encoder's input.
+  /** The encoder's input. @param {number[]} ids @param {number[] | null} [order] */
   source(ids, order = null) {
-    return this.positions
-      ? this.embed(this.src_embed, ids, 0, order)
-      : this.scaled(this.src_embed, ids);
+    if (!this.positions) return this.scaled(this.src_embed, ids);
+    return this.embed(this.src_embed, ids, 0, order);
   }
 
-  // Ids of the source, EOS included: the memory, and the weights of every layer, position and
-  // head. Tokens may have the positions of others (`order`) and be `hidden`, so that nobody looks
-  // at them.
+  /** Ids of the source, EOS included: the memory, and the weights of every layer, position and
+   *  head. @param {number[]} ids @param {SourceChanges} [changes] */
   encode(ids, { order = null, hidden = null } = {}) {
     let x = this.source(ids, order);
     const at = this.positions ? undefined : 0; // rotary positions, all alike
-    const weights = [];
-    for (const { self_attn, feed_forward, sublayer } of this.encoder.layers) {
+    const weights = this.encoder.layers.map(({ self_attn, feed_forward, sublayer }) => {
+      /** @type {LayerWeights} */
+      let weightsOfLayer = [];
       x = sublayer[0].forward(x, (y) => {
         const all = { ...self_attn.keysValues(y, at), hidden };
         const visible = y.map(() => all);
-        const attended = self_attn.attend(y, visible, at);
-        weights.push(attended.weights);
-        return attended.output;
+        const { output, weights } = self_attn.attend(y, visible, at);
+        weightsOfLayer = weights;
+        return output;
       });
       x = sublayer[1].forward(x, (y) => feed_forward.forward(y));
-    }
+      return weightsOfLayer;
+    });
     return { memory: this.encoder.norm.forward(x), weights, hidden };
   }
 
+  /** The attentions of all layers. @param {Kind} kind */
   heads(kind) {
-    // the attentions of all layers: "encoder", "decoder" or "cross"
     if (kind === "encoder") return this.encoder.layers.map((layer) => layer.self_attn);
-    return this.decoder.layers.map((layer) =>
-      kind === "decoder" ? layer.self_attn : layer.src_attn,
-    );
+    const name = kind === "decoder" ? "self_attn" : "src_attn";
+    return this.decoder.layers.map((layer) => layer[name]);
   }
 }
+
+const asItIs = { forward: (/** @type {Vectors} */ x) => x };

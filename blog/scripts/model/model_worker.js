@@ -4,64 +4,73 @@
 import { answer } from "./jobs.js";
 import { Translator } from "./translator.js";
 
-// The same with all numbers in one block, which a message copies at once instead of row by row.
-function packed(value) {
-  const parts = new Map(),
-    walk = (part, found) =>
-      ArrayBuffer.isView(part)
-        ? found(part)
-        : Array.isArray(part)
-          ? part.map((one) => walk(one, found))
-          : part && typeof part === "object"
-            ? Object.fromEntries(
-                Object.entries(part).map(([name, one]) => [name, walk(one, found)]),
-              )
-            : part;
-  let length = 0;
-  walk(value, (part) => {
-    if (!parts.has(part)) {
-      parts.set(part, length);
-      length += part.length;
-    }
-  });
-  const block = new Float32Array(length);
-  for (const [part, at] of parts) block.set(part, at);
-  return walk(value, (part) => block.subarray(parts.get(part), parts.get(part) + part.length));
+const BREATH_MS = 50; // after so long it looks whether it is to stop
+
+/** A value with other numbers. @param {any} value what a job gives
+ *  @param {(part: Vector) => unknown} change @returns {unknown} */
+function walk(value, change) {
+  if (ArrayBuffer.isView(value)) return change(/** @type {Vector} */ (value));
+  if (Array.isArray(value)) return value.map((part) => walk(part, change));
+  if (!value || typeof value !== "object") return value;
+  const parts = Object.entries(value).map(([name, part]) => [name, walk(part, change)]);
+  return Object.fromEntries(parts);
 }
 
-const jobs = [],
-  stopped = new Set(),
-  pause = () => new Promise((go) => setTimeout(go));
-let translator = null,
-  working = false;
+/** The same with all numbers in one block, which a message copies at once instead of row by row. */
+function packed(/** @type {unknown} */ value) {
+  /** Where each begins. @type {Map<Vector, number>} */
+  const places = new Map();
+  let length = 0;
+  walk(value, (part) => {
+    if (places.has(part)) return;
+    places.set(part, length);
+    length += part.length;
+  });
+  const block = new Float32Array(length);
+  for (const [part, at] of places) block.set(part, at);
+  return walk(value, (part) => {
+    const at = places.get(part) ?? 0;
+    return block.subarray(at, at + part.length);
+  });
+}
+
+/** @typedef {{ id: number, what: import("./jobs.js").JobName,
+ *    asked: import("./jobs.js").Question }} Job */
+/** @type {Job[]} */
+const jobs = [];
+/** @type {Set<number>} */
+const stopped = new Set();
+const pause = () => new Promise((go) => setTimeout(go));
+/** @type {Promise<Translator>} */
+let translator;
+let working = false;
+
 async function work() {
   if (working) return;
   working = true;
-  for (let job; (job = jobs.shift());) {
-    const { id, what, asked } = job;
+  for (let job; (job = jobs.shift());)
     try {
-      const steps = answer(await translator, what, asked);
-      for (let breath = performance.now(), { done, value } = { done: false }; ;) {
-        if (stopped.has(id)) {
-          steps.return();
-          break;
-        }
-        ({ done, value } = steps.next());
-        if (done) {
-          postMessage({ id, found: packed(value) });
-          break;
-        }
-        if (performance.now() - breath < 50) continue;
-        postMessage({ id, step: value });
-        await pause(); // the message that says stop, if there is one
-        breath = performance.now();
-      }
+      await answered(job);
     } catch (error) {
-      postMessage({ id, error: error.message });
+      postMessage({ id: job.id, error: /** @type {Error} */ (error).message });
     }
-  }
   working = false;
 }
+
+async function answered(/** @type {Job} */ { id, what, asked }) {
+  const steps = answer(await translator, what, asked);
+  let breath = performance.now();
+  while (!stopped.has(id)) {
+    const { done, value } = steps.next();
+    if (done) return postMessage({ id, found: packed(value) });
+    if (performance.now() - breath < BREATH_MS) continue;
+    postMessage({ id, step: value });
+    await pause(); // the message that says stop, if there is one
+    breath = performance.now();
+  }
+  steps.return(undefined);
+}
+
 onmessage = ({ data }) => {
   if (data.content) {
     translator = Translator.load(data.content);

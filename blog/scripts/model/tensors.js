@@ -1,51 +1,61 @@
 // Numbers of the model: how they are read, and what is computed with a few of them. A sequence of
 // vectors is an array of Float32Array, one for each position.
 
-// All 65,536 numbers of 16 bits: a sign, five bits of exponent, ten of fraction.
-const halves = () =>
-  Float32Array.from({ length: 65536 }, (_, bits) => {
-    const sign = bits >> 15 ? -1 : 1,
-      exponent = (bits >> 10) & 31,
-      fraction = bits & 1023;
-    if (exponent === 31) return fraction ? NaN : sign * Infinity;
-    return (
-      sign *
-      (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024))
-    );
-  });
+/** A number of 16 bits: a sign, five bits of exponent, ten of fraction. @param {number} bits */
+function half(bits) {
+  const sign = bits >> 15 ? -1 : 1;
+  const exponent = (bits >> 10) & 31;
+  const fraction = (bits & 1023) / 1024;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction) : 2 ** -14 * fraction);
+}
 
-// Weights in float16 as {name: {shape, data}}. bytes: the lower byte of every number, then the
-// upper one of every number.
-export function readTensors(shapes, bytes) {
-  const half = bytes.length / 2,
-    HALVES = halves();
+/** Weights by their names. Those in float16 come first, the lower byte of every number, then the
+ *  upper one of every number; then, if there are `rows`, come matrices in 8 bits, each row to be
+ *  multiplied by its number in `NAME.scale`.
+ *  @param {Pick<ModelContent, "shapes" | "rows">} content @param {Uint8Array} bytes */
+export function readWeights({ shapes, rows = {} }, bytes) {
+  const entries = (/** @type {number[]} */ shape) => shape.reduce((a, b) => a * b, 1);
+  const count = Object.values(rows).reduce((sum, shape) => sum + entries(shape), 0);
+  const halves = Float32Array.from({ length: 65536 }, (_, bits) => half(bits));
+  const upper = (bytes.length - count) / 2;
+  /** @type {Record<string, Tensor>} */
+  const tensors = {};
   let at = 0;
-  return Object.fromEntries(
-    Object.entries(shapes).map(([name, shape]) => {
-      const data = new Float32Array(shape.reduce((a, b) => a * b, 1));
-      for (let i = 0; i < data.length; i++, at++)
-        data[i] = HALVES[bytes[at] | (bytes[half + at] << 8)];
-      return [name, { shape, data }];
-    }),
-  );
+  for (const [name, shape] of Object.entries(shapes)) {
+    const data = new Float32Array(entries(shape));
+    for (let i = 0; i < data.length; i++, at++)
+      data[i] = halves[bytes[at] | (bytes[upper + at] << 8)];
+    tensors[name] = { shape, data };
+  }
+  at = 2 * upper;
+  const whole = new Int8Array(bytes.buffer, bytes.byteOffset);
+  for (const [name, shape] of Object.entries(rows)) {
+    const scales = tensors[`${name}.scale`].data;
+    delete tensors[`${name}.scale`];
+    const data = new Float32Array(entries(shape));
+    for (let i = 0; i < data.length; i++, at++)
+      data[i] = whole[at] * scales[Math.floor(i / shape[1])];
+    tensors[name] = { shape, data };
+  }
+  return tensors;
 }
 
-// The bytes of what was compressed by gzip and written in base64.
+/** The bytes of what was compressed by gzip and written in base64. @param {string} packed */
 export async function unpack(packed) {
-  const text = atob(packed),
-    bytes = new Uint8Array(text.length);
+  const text = atob(packed);
+  const bytes = new Uint8Array(text.length);
   for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
-  const stream = new Response(bytes).body.pipeThrough(new DecompressionStream("gzip"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
+  // not a Blob's stream, which WebKit can't read in a worker of a page that is a file
+  const { body } = new Response(bytes);
+  const unzipped = body?.pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(unzipped).arrayBuffer());
 }
 
+/** That of n entries, from a[i] and b[j] on; four sums, so that no product waits for another.
+ *  @param {Numbers} a @param {number} i @param {Numbers} b @param {number} j @param {number} n */
 export function dot(a, i, b, j, n) {
-  // of n entries, from a[i] and b[j] on; four sums, so that no product waits for another
-  let s0 = 0,
-    s1 = 0,
-    s2 = 0,
-    s3 = 0,
-    k = 0;
+  let [s0, s1, s2, s3, k] = [0, 0, 0, 0, 0];
   for (; k + 3 < n; k += 4) {
     s0 += a[i + k] * b[j + k];
     s1 += a[i + k + 1] * b[j + k + 1];
@@ -56,42 +66,42 @@ export function dot(a, i, b, j, n) {
   return s0 + s1 + s2 + s3;
 }
 
+/** @param {Vectors} x @param {Vectors} y */
 export const add = (x, y) => x.map((vector, t) => vector.map((value, i) => value + y[t][i]));
 
-// x W^T + b for every position.
-export function linear(
-  x,
-  {
-    weight: {
-      shape: [outputs, inputs],
-      data,
-    },
-    bias,
-  },
-) {
+/** x W^T + b for every position. @param {Vectors} x @param {Linear} layer */
+export function linear(x, { weight, bias }) {
+  const [outputs, inputs] = weight.shape;
   return x.map((vector) => {
     const y = new Float32Array(outputs);
     for (let o = 0; o < outputs; o++)
-      y[o] = dot(data, o * inputs, vector, 0, inputs) + (bias ? bias.data[o] : 0);
+      y[o] = dot(weight.data, o * inputs, vector, 0, inputs) + (bias ? bias.data[o] : 0);
     return y;
   });
 }
 
-export function softmax(scores) {
-  const largest = scores.reduce((a, b) => Math.max(a, b), -Infinity);
-  const powers = Float64Array.from(scores, (score) => Math.exp(score - largest));
+/** Scores less the largest one: powers of these neither overflow nor are all zero. */
+function lowered(/** @type {Numbers} */ scores) {
+  const numbers = Float64Array.from(scores);
+  const highest = numbers.reduce((a, b) => Math.max(a, b), -Infinity);
+  return numbers.map((score) => score - highest);
+}
+
+export function softmax(/** @type {Numbers} */ scores) {
+  const powers = lowered(scores).map(Math.exp);
   const sum = powers.reduce((a, b) => a + b, 0);
   return powers.map((power) => power / sum);
 }
 
-export function logSoftmax(scores) {
-  const largest = scores.reduce((a, b) => Math.max(a, b), -Infinity);
-  const sum = scores.reduce((total, score) => total + Math.exp(score - largest), 0);
-  return Float64Array.from(scores, (score) => score - largest - Math.log(sum));
+export function logSoftmax(/** @type {Numbers} */ scores) {
+  const differences = lowered(scores);
+  const logSum = Math.log(differences.reduce((sum, score) => sum + Math.exp(score), 0));
+  return differences.map((score) => score - logSum);
 }
 
-// The k largest entries: their places, the largest first.
+/** The places of the k largest entries, the largest first. @param {Numbers} values @param {number} k */
 export function largest(values, k) {
+  /** @type {number[]} */
   const places = [];
   for (let i = 0; i < values.length; i++) {
     if (places.length === k && values[i] <= values[places[k - 1]]) continue;

@@ -5,7 +5,6 @@ import { EOS, Tokenizer } from "../model/tokeniser.js";
 import source from "bundle:../model/model_worker.js";
 import { startWorker } from "./worker.js";
 
-/** What explorer.py writes of a model. @typedef {Record<string, any>} ModelContent */
 /** Who waits for an answer. @typedef {{ resolve: (answer: any) => void,
  *    reject: (error: Error) => void, step?: (count: number) => void }} Waiting */
 /** `step` is told how far a long search is.
@@ -71,8 +70,12 @@ class Engine {
 /** @param {ModelContent} model */
 export const engine = (model) => new Engine(model);
 
-/** What is known of the page's model and sentence; `engine` is there if the model is.
- *  @typedef {Record<string, any>} Content */
+/** What explorer.py writes: `engine` is there if the model is, else what it `recorded` by search;
+ *  `alignment` has links of tokens' places.
+ *  @typedef {{ name: string, sentence: string, language?: string, model?: ModelContent,
+ *    engine?: Engine, recorded: Record<string, Result>, samples?: string[],
+ *    provocations?: { sentence: string, teaches: string }[], alignment?: { source: string[],
+ *      predicted: string[], links: [number, number][] } }} Content */
 
 /** What explorer.py wrote into the page; a model in it begins to load.
  *  @returns {Promise<Content>} */

@@ -4,11 +4,12 @@
 import { LONGEST } from "../model/decoding.js";
 import * as Panels from "../views/panels.js";
 import { asBuilt, same } from "../views/switches.js";
+import { all, el } from "./dom.js";
 import { liveContent } from "./engine.js";
 import { say } from "./language.js";
 import { SentenceBar } from "./sentence_bar.js";
 
-// heading -> panels at the end of its section
+/** Heading -> panels at the end of its section. @type {Record<string, string[]>} */
 const PLACES = {
   embeddings: ["vectors"],
   "positions-section-3-5": ["positions"],
@@ -22,91 +23,93 @@ const PLACES = {
   sampling: ["temperature"],
   "watching-and-intervening": ["lens", "removed", "patch"],
 };
-// the layer and the head that the text speaks of, from 0
+/** The layer and the head that the text speaks of, from 0.
+ *  @type {Record<string, { layer: number, head: number }>} */
 const FIRST = { "multi-head-attention-section-3-2-2": { layer: 3, head: 3 } };
 // what the text calls, which the page can do: translate("…", positions=False)
 const CALL = /^translate\("([^"]+)"(?:, (positions|scaling)=False)?\)$/;
 
-/** The last element of the section that begins with this one. */
+/** The last element of the section that begins with this one. @param {Element} section */
 export function endOf(section) {
   let end = section;
-  while (
-    end.nextElementSibling &&
-    !end.nextElementSibling.querySelector(":scope > :is(h1, h2, h3)")
-  )
-    end = end.nextElementSibling;
+  for (let next = end.nextElementSibling; next; next = next.nextElementSibling) {
+    if (next.querySelector(":scope > :is(h1, h2, h3)")) break;
+    end = next;
+  }
   return end;
 }
 
-/** What other views may do with it; there from the start. */
-export let yourSentence;
-
 class SentenceOfThePage {
-  constructor(bar) {
-    this.bar = bar;
-    this.figures = []; // the live figures that are ready
-    this.sentence = null;
-    this.switches = asBuilt();
-    this.kept = stored(); // the reader's, until the tab is closed
-  }
+  bar = new SentenceBar();
+  /** The live figures that are ready. @type {Figure[]} */
+  figures = [];
+  sentence = "";
+  switches = asBuilt();
+  stored = stored(); // the reader's, until the tab is closed
 
   current() {
     return this.sentence;
   }
 
-  /** Have the bar shown while an element is near. */
+  /** Have the bar shown while an element is near. @param {Element} element */
   beside(element) {
     this.bar.panels.observe(element);
   }
 
-  join(figure) {
+  join(/** @type {Figure} */ figure) {
     this.figures.push(figure);
-    const sentence = this.sentence || this.kept;
+    const sentence = this.sentence || this.stored;
     if (sentence) figure.ask(sentence, this.switches);
   }
 
   /** With the page's own sentence, if there is no reader's that can be followed. */
   async begin() {
-    if (this.sentence === null && this.kept) await this.follow(this.kept);
-    if (this.sentence === null) await this.follow((await liveContent()).sentence, { keep: false });
+    if (!this.sentence && this.stored) await this.follow(this.stored);
+    if (!this.sentence) await this.follow((await liveContent()).sentence, { keep: false });
   }
 
-  /** Have the whole page follow a sentence; the figure that it comes `from` has it already. */
-  async follow(text, { switches = this.switches, from = null, keep = true } = {}) {
+  /** Have the whole page follow a sentence.
+   *  @param {string} text
+   *  @param {{ switches?: Switches, from?: Figure, keep?: boolean }} [options] the figure that it
+   *    comes `from` has it already */
+  async follow(text, { switches = this.switches, from, keep = true } = {}) {
     const sentence = text.trim();
     if (!sentence || (sentence === this.sentence && same(switches, this.switches))) return;
-    const content = await liveContent();
-    const count = content.engine.source(sentence).length;
-    const refusal =
-      count > LONGEST
-        ? say("it has {count} tokens, and here at most {most} are read", { count, most: LONGEST })
-        : "";
-    if (this.bar.refuse(refusal)) return;
+    const { engine, language } = await liveContent();
+    if (!engine) return;
+    const numbers = { count: engine.source(sentence).length, most: LONGEST };
+    const isLong = numbers.count > LONGEST;
+    const refusal = say("it has {count} tokens, and here at most {most} are read", numbers);
+    if (this.bar.refuse(isLong ? refusal : "")) return;
     Object.assign(this, { sentence, switches });
     this.bar.fill(sentence, switches);
     if (keep) store(sentence);
     for (const figure of this.figures) if (figure !== from) figure.ask(sentence, switches);
-    Panels.follow(content.engine, sentence, switches);
-    await this.translate(content);
+    Panels.follow(engine, sentence, switches);
+    await this.translate(engine, language);
   }
 
-  // Into the bar, beside what the model as it was built makes of it.
-  async translate({ engine, language }) {
+  /** Into the bar, beside what the model as it was built makes of it.
+   *  @param {Engine} engine @param {string} [language] */
+  async translate(engine, language) {
     const { sentence, switches } = this;
     const isWhole = same(switches, asBuilt());
     // greedily where the text's `translate` is tried, which has no beam
     const search = isWhole ? "beam" : "greedy";
-    this.bar.wait();
+    this.bar.tell("…");
     try {
       const result = await engine.ask("translate", { sentence, search, switches });
       const whole = isWhole ? null : await engine.ask("translate", { sentence, search });
       if (sentence === this.sentence && switches === this.switches)
         this.bar.show(sentence, result, whole, engine, language);
     } catch (error) {
-      this.bar.fail(error.message);
+      this.bar.tell(/** @type {Error} */ (error).message);
     }
   }
 }
+
+/** What other views may do with it; there from the start. @type {SentenceOfThePage} */
+export let yourSentence;
 
 function stored() {
   try {
@@ -116,7 +119,7 @@ function stored() {
   }
 }
 
-function store(sentence) {
+function store(/** @type {string} */ sentence) {
   try {
     sessionStorage.annotatedSentence = sentence;
   } catch {
@@ -125,15 +128,14 @@ function store(sentence) {
 }
 
 export function startSentence() {
-  const bar = new SentenceBar();
-  yourSentence = new SentenceOfThePage(bar);
-  if (!document.querySelector(".explorer")) return;
+  yourSentence = new SentenceOfThePage();
+  const { bar } = yourSentence;
+  const figures = all(".explorer");
+  if (!figures.length) return;
   const hosts = Object.keys(PLACES).flatMap(addPanels);
   liveContent().then(({ engine }) => {
     if (engine) bar.start(engine.config, yourSentence);
   });
-  hosts.forEach((host) => bar.panels.observe(host));
-  document.querySelectorAll(".explorer").forEach((place) => bar.live.observe(place));
   // panels need the model even where no live figure has come near
   const approach = new IntersectionObserver(
     (entries) => {
@@ -143,53 +145,56 @@ export function startSentence() {
     },
     { rootMargin: "600px" },
   );
-  hosts.forEach((host) => approach.observe(host));
+  for (const host of hosts) {
+    bar.panels.observe(host);
+    approach.observe(host);
+  }
+  for (const figure of figures) bar.live.observe(figure);
   lightSymbols();
-  document.querySelectorAll("main section.prose code").forEach(makeCall);
+  for (const code of all("main section.prose code")) makeCall(code);
 }
 
-function addPanels(heading) {
+function addPanels(/** @type {string} */ heading) {
   const section = document.getElementById(heading)?.closest("section");
   if (!section) return [];
-  const host = Object.assign(document.createElement("div"), { begins: section });
+  const host = Object.assign(el("div"), { begins: section });
   endOf(section).after(host); // behind what the section shows of ours
   for (const name of PLACES[heading]) Panels.add(host, name, FIRST[heading]);
   return [host];
 }
 
-// A call in the text that the page can do is a button.
+/** A call in the text that the page can do is a button. @param {HTMLElement} code */
 function makeCall(code) {
-  const [, sentence, name] = code.textContent.match(CALL) ?? [];
+  const [, sentence, name] = code.textContent?.match(CALL) ?? [];
   if (!sentence || code.closest("button, a, pre")) return;
-  const button = document.createElement("button");
-  Object.assign(button, { type: "button", className: "call", title: say("Do it in this page") });
+  const title = say("Do it in this page");
+  const button = el("button", { type: "button", className: "call", title });
   code.replaceWith(button);
   button.append(code);
   button.addEventListener("click", () => {
-    const switches = asBuilt();
-    if (name) switches[name] = false;
     yourSentence.bar.fold(false);
-    yourSentence.follow(sentence, { switches });
+    yourSentence.follow(sentence, { switches: { ...asBuilt(), ...(name && { [name]: false }) } });
   });
   yourSentence.beside(button);
 }
 
-// A symbol in a panel lights up in the formulas of its section.
+/** A symbol in a panel lights up in the formulas of its section. */
 function lightSymbols() {
   for (const name of ["pointerover", "pointerout", "focusin", "focusout"])
     document.addEventListener(name, ({ target }) => {
-      const symbol = target.closest?.("[data-symbol]");
+      const symbol = target instanceof Element && target.closest("[data-symbol]");
       if (symbol) light(symbol, name === "pointerover" || name === "focusin");
     });
 }
 
+/** @param {Element} symbol @param {boolean} isLit */
 function light(symbol, isLit) {
-  const host = symbol.closest(".sentence-panel").parentElement;
-  let part = host.begins;
-  while (part && part !== host) {
-    for (const letter of part.querySelectorAll(".katex-html .mord"))
-      if (letter.textContent && symbol.dataset.symbol.includes(letter.textContent))
-        letter.classList.toggle("panel-lit", isLit); // one letter
-    part = part.contains(host) ? null : part.nextElementSibling;
+  /** @type {import("../views/panels.js").Host | null | undefined} */
+  const host = symbol.closest(".sentence-panel")?.parentElement;
+  const letters = symbol.getAttribute("data-symbol") ?? "";
+  for (let part = host?.begins; part && part !== host;) {
+    for (const { textContent, classList } of part.querySelectorAll(".katex-html .mord"))
+      if (textContent && letters.includes(textContent)) classList.toggle("panel-lit", isLit);
+    part = part.contains(host ?? null) ? undefined : (part.nextElementSibling ?? undefined);
   }
 }

@@ -3,66 +3,62 @@
 
 import { switchBoxes } from "../views/switches.js";
 import * as Trust from "../views/trust.js";
+import { el } from "./dom.js";
 import { isolated, say } from "./language.js";
+import { recall, remember } from "./memory.js";
 
 const NEAR_PANEL = "800px"; // in which the bar is shown
 
 export class SentenceBar {
-  constructor() {
-    const element = (tag, properties = {}) =>
-      Object.assign(document.createElement(tag), properties);
-    this.form = element("form", { id: "your-sentence" });
-    this.field = element("input", {
-      type: "text",
-      id: "your-words",
-      dir: "auto",
-      maxLength: 2000,
-      ariaLabel: say("Your German sentence"),
-      placeholder: say("a German sentence"),
-      spellcheck: false,
-      required: true,
-      pattern: ".*\\S.*",
-    });
-    this.name = element("label", { textContent: say("Your sentence"), htmlFor: "your-words" });
-    this.send = element("button", { textContent: say("Follow") });
-    this.result = element("output");
-    this.sure = element("small");
-    this.folding = element("button", { type: "button", ariaLabel: say("Fold this bar away") });
-    this.near = new Set(); // panels
-    this.figures = new Set(); // live ones in view, which have a field of their own
-    this.panels = this.watch(this.near, NEAR_PANEL);
-    this.live = this.watch(this.figures, "0px");
-  }
+  field = el("input", {
+    type: "text",
+    id: "your-words",
+    dir: "auto",
+    maxLength: 2000,
+    ariaLabel: say("Your German sentence"),
+    placeholder: say("a German sentence"),
+    spellcheck: false,
+    required: true,
+    pattern: ".*\\S.*",
+  });
+  result = el("output");
+  sure = el("small");
+  folding = el("button", { type: "button", ariaLabel: say("Fold this bar away") });
+  form = el("form", { id: "your-sentence" });
+  /** Panels. @type {Set<Element>} */
+  near = new Set();
+  /** Live ones in view, which have a field of their own. @type {Set<Element>} */
+  figures = new Set();
+  panels = this.watch(this.near, NEAR_PANEL);
+  live = this.watch(this.figures, "0px");
 
-  /** Put it into the page; what is typed or switched there is followed by `page`. */
+  /** Put it into the page; what is typed or switched there is followed by `page`.
+   *  @param {Config} config @param {typeof import("./sentence.js").yourSentence} page */
   start(config, page) {
-    const { form, field, name, send, result, sure, folding } = this;
+    const { form, field, folding } = this;
     this.boxes = switchBoxes(config, (switches) => page.follow(page.sentence, { switches }));
-    form.append(name, field, send, result, this.boxes.host, sure, folding);
+    const name = el("label", { htmlFor: "your-words" }, say("Your sentence"));
+    const send = el("button", {}, say("Follow"));
+    form.append(name, field, send, this.result, this.boxes.host, this.sure, folding);
     document.body.append(form);
-    this.fold(remembersFold());
+    this.fold(recall("sentenceFolded", false));
     folding.addEventListener("click", () => this.fold(!form.classList.contains("folded")));
     field.addEventListener("input", () => field.setCustomValidity(""));
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       page.follow(field.value);
     });
-    this.place();
   }
 
-  fold(isFolded) {
+  fold(/** @type {boolean} */ isFolded) {
     this.form.classList.toggle("folded", isFolded);
     this.folding.textContent = isFolded ? say("Your sentence ▴") : "▾";
-    this.folding.setAttribute("aria-expanded", !isFolded);
+    this.folding.ariaExpanded = `${!isFolded}`;
     this.place();
-    try {
-      localStorage.sentenceFolded = isFolded ? 1 : "";
-    } catch {
-      /* not remembered */
-    }
+    remember("sentenceFolded", isFolded);
   }
 
-  // Shown when a panel is near, and no live figure is in view.
+  /** Shown when a panel is near, and no live figure is in view. */
   place() {
     const { classList } = this.form;
     classList.toggle("shown", this.near.size > 0 && this.figures.size === 0);
@@ -70,8 +66,9 @@ export class SentenceBar {
     document.body.classList.toggle("with-sentence", takesRoom);
   }
 
+  /** @param {Set<Element>} elements @param {string} rootMargin */
   watch(elements, rootMargin) {
-    const changed = (entries) => {
+    const changed = (/** @type {IntersectionObserverEntry[]} */ entries) => {
       for (const { isIntersecting, target } of entries)
         if (isIntersecting) elements.add(target);
         else elements.delete(target);
@@ -80,27 +77,26 @@ export class SentenceBar {
     return new IntersectionObserver(changed, { rootMargin });
   }
 
-  /** Say why a sentence isn't followed; whether there is a reason. */
+  /** Say why a sentence isn't followed; whether there is a reason. @param {string} reason */
   refuse(reason) {
     this.field.setCustomValidity(reason);
     if (reason) this.field.reportValidity();
     return Boolean(reason);
   }
 
+  /** @param {string} sentence @param {Switches} switches */
   fill(sentence, switches) {
     this.field.value = sentence;
     this.boxes?.show(switches);
   }
 
-  wait() {
-    this.result.textContent = "…";
+  tell(/** @type {string} */ text) {
+    this.result.textContent = text;
   }
 
-  fail(message) {
-    this.result.textContent = message;
-  }
-
-  /** The result, and what the whole model made of it if that is another one. */
+  /** The result, and what the whole model made of it if that is another one.
+   *  @param {string} sentence @param {Result} result @param {Result | null} whole
+   *  @param {Engine} engine @param {string} [language] */
   show(sentence, { translation, steps }, whole, { tokenizer }, language) {
     const words = whole ? Trust.marked(translation, whole.translation) : [isolated(translation)];
     this.result.replaceChildren("→ ", ...words);
@@ -108,13 +104,5 @@ export class SentenceBar {
     const before = whole ? [say("Before: {translation}", { translation: whole.translation })] : [];
     this.sure.textContent = [...before, Trust.verdict(steps), ...doubts].join(" ");
     this.sure.classList.toggle("warning", Trust.guessing(steps) || doubts.length > 0);
-  }
-}
-
-function remembersFold() {
-  try {
-    return Boolean(localStorage.sentenceFolded);
-  } catch {
-    return false; // a page that may not remember
   }
 }

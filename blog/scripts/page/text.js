@@ -53,7 +53,7 @@ async function makeLive(place) {
   /** @type {any} the tests and the walk look for `explored`, what views/figure.js gives */
   const host = el("div");
   place.append(host);
-  /** @param {{ sentence: string, switches: import("../views/switches.js").Switches }} state */
+  /** @param {{ sentence: string, switches: Switches }} state */
   const changed = ({ sentence, switches }) =>
     // not what it starts with
     host.explored && yourSentence.follow(sentence, { switches, from: host.explored });

@@ -45,11 +45,12 @@ const attentionGate = {
     ];
   },
   right: ([Q, K, V, mask]) =>
-    Q.map((/** @type {number[]} */ query, /** @type {number} */ t) => {
+    Q.map((/** @type {Float32Array} */ query, /** @type {number} */ t) => {
       const places = mask?.[t].flatMap((/** @type {boolean} */ seen, /** @type {number} */ s) =>
         seen ? [] : [s],
       );
-      return [...attention(query, K, V, 0, query.length, 0, V[0].length, new Set(places)).output];
+      const visible = { keys: K, values: V, hidden: new Set(places) };
+      return [...attention(query, visible, [0, query.length, 0, V[0].length]).output];
     }),
 };
 

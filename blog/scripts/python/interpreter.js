@@ -3,15 +3,21 @@
 import { LIBRARY } from "./library.js";
 import { spelled } from "./spelling.js";
 
-const HEAP_BYTES = 4 * 2 ** 20; // at first; it grows, and a large one is swept after every call
+const HEAP_BYTES = 4 * 2 ** 20; // at first; it grows
+// the heap is swept after calls that made so much: by itself it is after nearly every one
+const SWEPT_BYTES = 16 * 2 ** 20;
 const START = `
-import json, set_up
+import gc, json, set_up
+gc.threshold(${SWEPT_BYTES})
 _kept = {}
 _result = None
 
+def kept(name, rows):
+    _kept.setdefault(name, []).extend(rows)
+    return [row[:] for row in _kept[name]]
+
 def arguments(text):
-    kept = lambda given: [row[:] for row in _kept[given["name"]]]
-    return [kept(given) if isinstance(given, dict) else given for given in json.loads(text)]
+    return [kept(**given) if isinstance(given, dict) else given for given in json.loads(text)]
 `;
 
 /** Numbers, and rows of them. @typedef {number | boolean | Value[]} Value */
@@ -21,13 +27,8 @@ def arguments(text):
  *  @param {string} name @param {string | number} detail */
 export const refusal = (name, detail = "") => new Error(`told: ${name} ${detail}`);
 
-/** Rows that Python has already: an argument of `call`. */
-export class Kept {
-  /** @param {string} name */
-  constructor(name) {
-    this.name = name;
-  }
-}
+/** An argument of `call`: the rows that Python has under this name, and these behind them.
+ *  @typedef {{ name: string, rows: number[][] }} Kept */
 
 export class Interpreter {
   /** @param {any} machine MicroPython has no types */
@@ -71,15 +72,6 @@ export class Interpreter {
   /** @param {string} module @param {string} name */
   hasFunction(module, name) {
     return this.run(`_result = callable(${module}.get("${name}"))`);
-  }
-
-  /** Python keeps these rows, behind those that it has under this name.
-   *  @param {string} name @param {number[][]} rows */
-  keep(name, rows) {
-    this.run("_kept.setdefault(_name, []).extend(json.loads(_rows))", {
-      _name: name,
-      _rows: JSON.stringify(rows),
-    });
   }
 
   forget() {

@@ -3,7 +3,6 @@
 import { greedyDecode } from "../model/decoding.js";
 import { BOS, EOS } from "../model/tokeniser.js";
 import { liveScores } from "./gates.js";
-import { Kept } from "./interpreter.js";
 
 /** @typedef {import("./interpreter.js").Interpreter} Interpreter */
 /** @typedef {import("./judge.js").World} World */
@@ -95,14 +94,11 @@ function asAttention(call, interpreter) {
     sent.set(x, { id, counts });
     const name = `${id} ${start}`;
     const rows = x.slice(counts[start] ?? 0).map((row) => slice(row, start, width));
-    if (rows.length) interpreter.keep(name, rows);
     counts[start] = x.length;
-    return new Kept(name);
+    return { name, rows };
   };
-  /** @param {Float32Array[]} queries @param {Float32Array[]} keys @param {Float32Array[]} values
-   *  @param {number} keyStart @param {number} keyWidth @param {number} valueStart
-   *  @param {number} valueWidth @param {Set<number>} [hidden] */
-  return (queries, keys, values, keyStart, keyWidth, valueStart, valueWidth, hidden) => {
+  /** @type {OwnAttention} */
+  return (queries, { keys, values, hidden }, [keyStart, keyWidth, valueStart, valueWidth]) => {
     const seen = keys.map((_, s) => !hidden?.has(s));
     const outputs = call([
       queries.map((query) => slice(query, keyStart, keyWidth)),

@@ -9,71 +9,98 @@
 // Here is the figure's state, and what asks the model. What draws is in figure/, and gets the
 // figure; it changes nothing but what is drawn.
 
+import { LONGEST } from "../model/decoding.js";
+import { all, byId, el } from "../page/dom.js";
 import { gloss } from "../page/gloss.js";
 import { direction, openOnPaper, say } from "../page/language.js";
-import { LONGEST } from "../model/decoding.js";
-import { el } from "./dom.js";
 import * as Changes from "./figure/changes.js";
 import { listen } from "./figure/controls.js";
 import { drawMaps } from "./figure/maps.js";
 import { clearestStep, drawStep, stop } from "./figure/steps.js";
 import { drawStrips, lightUp } from "./figure/strips.js";
 import { TokenNames } from "./figure/tokens.js";
-import { drawTree } from "./figure/tree.js";
 import { asBuilt, switchBoxes } from "./switches.js";
+import { tree } from "./tree.js";
 import * as Trust from "./trust.js";
 
 const PATIENCE_MS = 250; // after which it is said that the model computes
 
-/**
- * @typedef {object} Options
- * @property {boolean} [first] the page's first screen, which shows the least
- * @property {boolean} [open] whether the maps are unfolded
- * @property {object} [state] choices to begin with
- * @property {(state: any, result: any) => void} [changed] told of every change
- */
+/** @typedef {import("../page/engine.js").Content} Content */
+/** `first`: the page's first screen, which shows the least; `open`: whether the maps are unfolded;
+ *  `state`: choices to begin with; `changed` is told of every change.
+ *  @typedef {{ first?: boolean, open?: boolean, state?: object,
+ *    changed?: (state: State, result: Result) => void }} Options */
+/** @typedef {Figure["state"]} State */
+
+/** What is there from the model's first answer on. @type {any} each has a type of its own */
+const NOT_YET = null;
 
 export class Figure {
+  /** What is shown. @type {Result} */
+  result = NOT_YET;
+  /** The translation without what the reader has changed. @type {Result | null} */
+  whole = null;
+  /** Of the result's tokens. @type {TokenNames} */
+  names = NOT_YET;
+  /** The map that is drawn. @type {import("./figure/maps.js").ChosenMap} */
+  view = NOT_YET;
+  /** Index of the query whose lines stay; null: the lines of all. @type {number | null} */
+  pinned = null;
+  changes = Changes.none();
+  guessed = 0; // up to this step the reader has guessed
+  playing = 0; // the timer of Play
+  typing = 0; // that of what is typed
+  waiting = 0; // and that of patience
+  /** What stops what the model is asked. @type {AbortController | undefined} */
+  question;
+  calm = matchMedia("(prefers-reduced-motion: reduce)");
+  finger = matchMedia("(hover: none)");
+
+  /** @param {HTMLElement} host @param {Content} content @param {Options} options */
   constructor(host, content, options) {
     this.root = host.attachShadow({ mode: "open" });
-    this.root.append(document.getElementById("explorer-figure").content.cloneNode(true));
+    const template = /** @type {HTMLTemplateElement} */ (byId("explorer-figure"));
+    this.root.append(template.content.cloneNode(true));
     host.classList.toggle("first", Boolean(options.first));
-    this.$ = (id) => this.root.getElementById(id);
     this.content = content;
+    /** @type {Engine | undefined} */
     this.engine = content.engine;
     this.options = options;
-    this.calm = matchMedia("(prefers-reduced-motion: reduce)");
-    this.finger = matchMedia("(hover: none)");
     this.state = {
       sentence: content.sentence ?? "", // that was asked for last
-      shown: undefined, // whose translation is shown
-      search: "beam",
+      shown: "", // whose translation is shown
+      search: /** @type {SearchName} */ ("beam"),
       temperature: 1,
       topP: 0.9,
       switches: asBuilt(),
       step: 1,
       whole: true, // whether what is written after the step is shown, too
-      kind: "cross",
+      kind: /** @type {Kind} */ ("cross"),
       layer: 0,
-      head: "mean",
+      head: /** @type {Head} */ ("mean"),
       words: false,
       guess: false,
       ...options.state,
     };
-    this.changes = Changes.none();
-    this.result = null; // what is shown
-    this.whole = null; // the translation without what the reader has changed
-    this.names = null; // of the result's tokens
-    this.view = null; // the map that is drawn: { queries, keys, first, all, weights }
-    this.pinned = null; // index of the query whose lines stay; null: the lines of all
-    this.guessed = 0; // up to this step the reader has guessed
-    this.playing = 0; // the timer of Play
-    this.question = null; // the controller of what the model is asked
+  }
+
+  /** @param {string} id */
+  $ = (id) => /** @type {Control} */ (this.root.getElementById(id));
+
+  all(/** @type {string} */ selector) {
+    return all(selector, this.root);
+  }
+
+  /** @param {string} name @returns {NodeListOf<HTMLInputElement>} */
+  radios(name) {
+    return this.root.querySelectorAll(`input[name=${name}]`);
   }
 
   // ---- asking the model ----
 
-  /** Ask the model; a question that is still open is given up for it. */
+  /** Ask the model; a question that is still open is given up for it.
+   *  @param {ReturnType<typeof Changes.asItIs>} question @param {AbortSignal} signal
+   *  @returns {Promise<Result>} */
   async translated(question, signal) {
     if (!this.engine) return this.content.recorded[question.search];
     const count = this.engine.source(question.sentence).length;
@@ -81,7 +108,7 @@ export class Figure {
       throw new Error(
         say("it has {count} tokens, and here at most {most} are read", { count, most: LONGEST }),
       );
-    const step = (tokens) =>
+    const step = (/** @type {number} */ tokens) =>
       this.busy(tokens ? say("Thinking: {step} tokens", { step: tokens }) : say("Thinking"));
     return this.engine.ask("translate", question, { signal, step });
   }
@@ -90,41 +117,42 @@ export class Figure {
     this.question?.abort(new DOMException("", "AbortError"));
   }
 
-  /** Translate and show; true if there is something new to see. */
-  async compute(step = null) {
+  /** Translate and show; true if there is something new to see. @param {number} [step] */
+  async compute(step) {
     stop(this);
     this.halt();
     const question = new AbortController();
     this.question = question;
-    const blank = !this.state.sentence.trim();
+    const { state } = this;
+    const blank = !state.sentence.trim();
     if (blank) this.notice(say("Write a sentence first."));
     // a choice may come while the field is empty
-    const sentence = blank ? this.state.shown : this.state.sentence.trim();
+    const before = state.shown;
+    const sentence = blank ? before : state.sentence.trim();
     if (!sentence) return false;
     // what was done to another one
-    if (sentence !== this.state.shown) this.changes = Changes.none();
-    const before = this.state.shown;
-    this.state.shown = sentence;
+    if (sentence !== before) this.changes = Changes.none();
+    state.shown = sentence;
     try {
       await this.answered(question.signal);
     } catch (error) {
       if (this.question !== question) return false; // another question has come
-      this.state.shown = before;
-      this.refused(error);
+      state.shown = before;
+      this.refused(/** @type {Error} */ (error));
       return false;
     }
     this.busy(null);
     this.fade(blank);
     if (!blank) this.warn(sentence);
     this.guessed = 0;
-    this.state.whole = !this.state.guess;
-    const first = this.state.guess ? 1 : clearestStep(this.result, this.whole);
-    this.state.step = Math.min(this.result.target.length, step ?? first);
+    state.whole = !state.guess;
+    const first = state.guess ? 1 : clearestStep(this.result, this.whole);
+    state.step = Math.min(this.result.target.length, step ?? first);
     this.draw();
     return !blank;
   }
 
-  async answered(signal) {
+  async answered(/** @type {AbortSignal} */ signal) {
     this.busy(say("Thinking"));
     const result = await this.translated(Changes.asChanged(this), signal);
     const compares = Changes.any(this) && this.state.search !== "sample";
@@ -133,15 +161,15 @@ export class Figure {
     Object.assign(this, { result, whole, names: new TokenNames(result) });
   }
 
-  refused(error) {
+  refused(/** @type {Error} */ { name, message }) {
     this.busy(null);
-    if (error.name === "AbortError") return this.notice(say("Stopped."));
-    this.notice(say("This sentence cannot be translated: {why}.", { why: error.message }));
+    if (name === "AbortError") return this.notice(say("Stopped."));
+    this.notice(say("This sentence cannot be translated: {why}.", { why: message }));
     this.fade(true);
   }
 
   /** Have it translate a sentence, with the switches that another place of the page has. */
-  ask(sentence, switches = this.state.switches) {
+  ask(/** @type {string} */ sentence, switches = this.state.switches) {
     clearTimeout(this.typing);
     this.fill(sentence);
     this.state.switches = switches;
@@ -149,29 +177,25 @@ export class Figure {
     return this.compute();
   }
 
-  askIfOther(sentence) {
-    if (sentence.trim() !== this.state.sentence.trim()) return this.ask(sentence);
+  askIfOther(/** @type {string} */ sentence) {
+    if (sentence.trim() !== this.state.sentence.trim()) this.ask(sentence);
   }
 
   // ---- what the reader does ----
 
-  /** What a click does to a token that was read; the end stays where it is. */
+  /** What a click does to a token that was read; the end stays where it is. @param {number} i */
   async touch(i) {
     const count = this.result.source.length;
     if (i >= count - 1) return;
     if (this.$("touch").value === "hide") Changes.hide(this.changes, i);
     else if (i + 1 < count - 1) Changes.swap(this.changes, i, count);
     await this.compute();
-    this.$("source").children[i]?.firstChild.focus();
+    this.all("#source button")[i]?.focus();
     lightUp(this); // the step, not what has the focus
   }
 
-  switch(switches) {
+  switch(/** @type {Switches} */ switches) {
     return this.ask(this.state.sentence, switches);
-  }
-
-  restorable() {
-    return Changes.restorable(this);
   }
 
   restore() {
@@ -179,7 +203,7 @@ export class Figure {
     return this.switch(asBuilt());
   }
 
-  /** Look at another map. */
+  /** Look at another map. @param {object} choices of the state, as menus have them */
   choose(choices) {
     const { kind, words } = this.state;
     Object.assign(this.state, choices);
@@ -194,57 +218,64 @@ export class Figure {
   /** What has been typed, translated or not; what is shown if nothing has. */
   sentence() {
     const typed = this.$("text").value;
-    return this.engine && typed.trim() ? typed : (this.state.shown ?? this.state.sentence);
+    return this.engine && typed.trim() ? typed : this.state.shown || this.state.sentence;
   }
 
   // ---- drawing ----
 
   draw() {
     drawStrips(this);
-    drawTree(this);
+    this.drawTree();
     drawMaps(this);
     drawStep(this);
     Changes.compare(this);
     this.options.changed?.(this.state, this.result);
   }
 
-  fill(sentence) {
+  drawTree() {
+    const { nodes, best } = this.result;
+    const name = (/** @type {BeamNode} */ { token = "" }) => this.names.piece(token);
+    const isDrawn = nodes && this.$("tree-box").open;
+    this.$("tree").replaceChildren(...(isDrawn ? [tree(nodes, best, name)] : []));
+  }
+
+  fill(/** @type {string} */ sentence) {
     this.state.sentence = sentence;
-    this.$("text").value = sentence;
-    this.$("text").dir = direction(sentence);
+    Object.assign(this.$("text"), { value: sentence, dir: direction(sentence) });
   }
 
-  // What is shown is of another sentence.
+  /** @param {boolean} isOld what is shown is of another sentence */
   fade(isOld) {
-    this.$("panel").style.opacity = isOld ? 0.4 : "";
+    this.$("panel").style.opacity = isOld ? "0.4" : "";
   }
 
+  /** @param {string | null} text null: no longer */
   busy(text) {
+    const busy = this.$("busy");
     clearTimeout(this.waiting);
-    this.$("panel").ariaBusy = text !== null;
-    if (text === null) this.$("busy").hidden = true;
-    else
-      this.waiting = setTimeout(
-        () => {
-          this.$("busy").hidden = false;
-          this.$("busy-text").textContent = text;
-        },
-        this.$("busy").hidden ? PATIENCE_MS : 0,
-      );
+    this.$("panel").ariaBusy = `${text !== null}`;
+    const tell = () => {
+      busy.hidden = text === null;
+      this.$("busy-text").textContent = text;
+    };
+    if (text === null || !busy.hidden) tell();
+    else this.waiting = window.setTimeout(tell, PATIENCE_MS);
   }
 
-  warn(sentence) {
+  warn(/** @type {string} */ sentence) {
     const { engine, content, result } = this;
     const doubts = engine ? Trust.doubts(sentence, engine.tokenizer, content.language) : [];
-    if (result.predicted.at(-1) !== "</s>") doubts.push(say("It has reached the limit of length."));
+    if (!result.predicted.slice(-1).includes("</s>"))
+      doubts.push(say("It has reached the limit of length."));
     const isReady = this.options.first && gloss(sentence).length > 0;
     const note = isReady ? "" : say(engine?.note ?? "");
     this.notice([...doubts, note].join(" "), doubts.length > 0);
-    const teaches = content.provocations?.find((one) => one.sentence === sentence)?.teaches;
-    this.$("teaches").hidden = !teaches;
-    this.$("teaches").textContent = teaches ? say(teaches) : "";
+    const provocation = content.provocations?.find((ready) => ready.sentence === sentence);
+    this.$("teaches").hidden = !provocation;
+    this.$("teaches").textContent = provocation ? say(provocation.teaches) : "";
   }
 
+  /** @param {string} text */
   notice(text, isWarning = true) {
     this.$("notice").textContent = text;
     this.$("notice").classList.toggle("warning", isWarning);
@@ -264,23 +295,23 @@ export class Figure {
     openOnPaper(this.root);
     addEventListener("beforeprint", () => {
       if (!this.result) return;
-      drawTree(this);
+      this.drawTree();
       drawMaps(this);
     });
   }
 
   showControls() {
     const { $, content, engine, options } = this;
+    const { samples = [], provocations = [], language } = content;
     for (const id of ["live", "sample-label", "own", "guess-label", "touch-line"])
       $(id).hidden = !engine;
     $("maps").open = Boolean(options.open);
-    const option = (sentence) => el("option", { value: sentence }, sentence);
-    $("captions").append(...(content.samples ?? []).map(option));
-    const provocations = content.provocations ?? [];
+    const option = (/** @type {string} */ value) => el("option", { value }, value);
+    $("captions").append(...samples.map(option));
     $("provocations").append(...provocations.map(({ sentence }) => option(sentence)));
     $("provocations").hidden = !provocations.length;
-    $("samples-label").hidden = !content.samples?.length;
-    if (content.language) $("text-label").textContent = languageName(content.language);
+    $("samples-label").hidden = !samples.length;
+    if (language) $("text-label").textContent = languageName(language);
     if (options.first)
       $("read").textContent = this.finger.matches
         ? say("Tap a word to hide it from the model")
@@ -292,20 +323,18 @@ export class Figure {
   }
 }
 
-function languageName(code) {
-  // "German" for "de"; a code that the browser does not know stays as it is
+/** "German" for "de"; a code that the browser does not know stays as it is. */
+function languageName(/** @type {string} */ code) {
   try {
-    const names = new Intl.DisplayNames(document.documentElement.lang || "en", {
-      type: "language",
-    });
-    return names.of(code);
+    const here = document.documentElement.lang || "en";
+    return new Intl.DisplayNames(here, { type: "language" }).of(code) ?? code;
   } catch {
     return code;
   }
 }
 
 /** Draw a figure into an element.
- *  @param {HTMLElement} host @param {object} content @param {Options} options @returns {Figure} */
+ *  @param {HTMLElement} host @param {Content} content @param {Options} options */
 export function exploreAttention(host, content, options = {}) {
   const figure = new Figure(host, content, options);
   figure.start();

@@ -3,21 +3,25 @@
 // model/trace.js computes it.
 
 import { largest } from "../model/tensors.js";
+import { el } from "../page/dom.js";
 import { gloss, interlinear } from "../page/gloss.js";
 import { isolated, say, told } from "../page/language.js";
-import { el } from "./dom.js";
 import { BREAKS, PANELS } from "./panels/kinds.js";
 
-export { el, percent } from "./dom.js";
+export { el, percent } from "../page/dom.js";
 export { bars, code, numbers, row, size } from "./panels/parts.js";
 
-const LONGEST_TITLE = 90; // letters of a sentence in a title
+/** @typedef {import("./panels/kinds.js").Chosen} Chosen */
+/** @typedef {keyof Chosen} Choice */
+/** @typedef {Awaited<ReturnType<typeof look>>} Facts */
+/** Where panels are, and what is chosen in all of them. @typedef {HTMLElement & {
+ *    begins?: Element, chosen?: Record<string, string> }} Host */
+/** @typedef {import("../model/jobs.js").Facts} Computed */
+/** What the model computes, `facts`, is asked for when a panel is seen.
+ *  @typedef {{ engine: Engine, sentence: string, switches?: Switches,
+ *    facts?: Promise<Computed> }} Followed */
 
-const KINDS = {
-  encoder: say("encoder self-attention"),
-  decoder: say("decoder self-attention"),
-  cross: say("cross-attention"),
-};
+const LONGEST_TITLE = 90; // letters of a sentence in a title
 const CHOICES = {
   layer: say("layer"),
   head: say("head"),
@@ -29,6 +33,7 @@ const CHOICES = {
   whose: say("sentence"),
   other: say("second sentence"),
 };
+/** @type {Record<string, string>} */
 const SWAPS = {
   Frauen: "Kinder",
   Männer: "Frauen",
@@ -39,60 +44,70 @@ const SWAPS = {
   Kinder: "Hunde",
 };
 
-const panels = []; // all of the page
-// { engine, sentence, switches, facts }: what the model computes is asked for when a panel is seen
+/** All of the page. @type {{ again(): unknown, draw(): unknown, host?: Host }[]} */
+const panels = [];
+/** @type {Followed | null} */
 let followed = null;
 
+/** What the model computes of a sentence, with the names of its tokens. @param {Followed} of */
 export async function look(of) {
-  const { engine, sentence, switches } = of,
-    { tokenizer } = engine,
-    name = (ids) => ids.map((id) => isolated(tokenizer.spell(tokenizer.pieces[id])));
-  const f = await (of.facts ??= engine.ask("facts", { sentence, switches }));
+  const { engine, sentence, switches } = of;
+  const { tokenizer, config } = engine;
+  const name = (/** @type {number[]} */ ids) =>
+    ids.map((id) => isolated(tokenizer.spell(tokenizer.pieces[id])));
+  /** @type {Computed} */
+  const facts = await (of.facts ??= engine.ask("facts", { sentence, switches }));
   return {
-    ...f,
-    config: engine.config,
-    switches,
-    pieces: tokenizer.pieces,
-    name,
-    source: name(f.src),
-    written: name(f.ids.slice(0, -1)),
-    predicted: name(f.ids.slice(1)),
-    ask: (what, asked) => engine.ask(what, { sentence, switches, ...asked }),
+    ...facts,
+    ...{ config, switches, name, pieces: tokenizer.pieces },
+    source: name(facts.src),
+    written: name(facts.ids.slice(0, -1)),
+    predicted: name(facts.ids.slice(1)),
+    ask: (/** @type {string} */ what, /** @type {object} */ asked) =>
+      engine.ask(what, { sentence, switches, ...asked }),
   };
 }
 
-// The choices of a panel with their names, for this sentence.
-function choices(what, f) {
-  const { N, h } = f.config,
-    count = (n) => Array.from({ length: n }, (_, i) => [i, `${i + 1}`]),
-    tokens = f.source.map((name, t) => [t, name]);
-  return {
-    layer: count(N),
-    head: count(h),
-    token: tokens,
-    key: tokens,
-    step: f.predicted.map((name, t) => [t, `${t + 1}: ${name}`]),
-    kind: Object.entries(KINDS).reverse(),
-    whose: [
+/** The choices of a kind with their names, for this sentence.
+ *  @param {Choice} choice @param {Facts} f @returns {[number | string, string][]} */
+function choices(choice, { config, source, predicted }) {
+  if (choice === "kind")
+    return [
+      ["cross", say("cross-attention")],
+      ["decoder", say("decoder self-attention")],
+      ["encoder", say("encoder self-attention")],
+    ];
+  if (choice === "whose")
+    return [
       ["breaks", BREAKS],
       ["own", say("the sentence that you follow")],
-    ],
-  }[what];
+    ];
+  if (choice === "step") return predicted.map((name, t) => [t, `${t + 1}: ${name}`]);
+  if (choice === "token" || choice === "key") return source.map((name, t) => [t, name]);
+  return Array.from({ length: choice === "layer" ? config.N : config.h }, (_, i) => [
+    i,
+    `${i + 1}`,
+  ]);
 }
 
 /** One panel: its elements, what is chosen in it, and whether it shows what is followed. */
 class Panel {
+  turn = 0; // of what was asked for last
+  isSeen = false;
+  whose = el("span", { class: "panel-whose" });
+  body = el("div", { class: "panel-body", ariaBusy: "true" }); // until it shows what is followed
+
+  /** @param {Host} host @param {string} name */
   constructor(host, name) {
     const [title, choices, draw] = PANELS[name];
-    Object.assign(this, { host, name, title, choices, drawBody: draw });
-    this.turn = 0; // of what was asked for last
-    this.isSeen = false;
-    this.selects = Object.fromEntries(choices.map((choice) => [choice, this.control(choice)]));
-    this.whose = el("span", { class: "panel-whose" });
-    this.body = el("div", { class: "panel-body" });
-    this.body.ariaBusy = "true"; // until it shows the sentence that is followed
-    const labels = choices.map((choice) =>
-      el("label", {}, `${CHOICES[choice]} `, this.selects[choice]),
+    this.host = host;
+    this.chosen = host.chosen ??= {};
+    this.name = name;
+    this.choices = choices;
+    this.drawBody = draw;
+    this.controls = choices.map((choice) => this.control(title, choice));
+    const labels = this.controls.map((control, i) =>
+      el("label", {}, `${CHOICES[choices[i]]} `, control),
     );
     host.append(
       el(
@@ -106,31 +121,33 @@ class Panel {
     this.watch();
   }
 
-  control(choice) {
-    const controls = {
-      temperature: () => el("input", { type: "range", min: 1, max: 30, value: 10 }), // in tenths
-      other: () => el("input", { type: "text", size: 36, dir: "auto" }),
-    };
-    const control = controls[choice]?.() ?? el("select");
-    control.setAttribute("aria-label", `${this.title}: ${CHOICES[choice]}`);
+  /** @param {string} title @param {Choice} choice */
+  control(title, choice) {
+    const control =
+      choice === "temperature"
+        ? el("input", { type: "range", min: 1, max: 30, value: 10 }) // in tenths
+        : choice === "other"
+          ? el("input", { type: "text", size: 36, dir: "auto" })
+          : el("select");
+    control.setAttribute("aria-label", `${title}: ${CHOICES[choice]}`);
     control.addEventListener(choice === "other" ? "change" : "input", () =>
       this.choose({ [choice]: control.value }),
     );
     return control;
   }
 
-  // What nobody sees is not computed.
+  /** What nobody sees is not computed. */
   watch() {
-    const seen = (entries) => {
-      this.isSeen = entries.at(-1).isIntersecting;
+    const seen = (/** @type {IntersectionObserverEntry[]} */ entries) => {
+      this.isSeen = entries[entries.length - 1].isIntersecting;
       if (this.isSeen && this.body.ariaBusy === "true") this.show();
     };
     new IntersectionObserver(seen, { rootMargin: "300px" }).observe(this.body);
   }
 
-  // Panels of one place have one layer and one head.
+  /** Panels of one place have one layer and one head. @param {object} changes */
   choose(changes) {
-    for (const [choice, value] of Object.entries(changes)) this.host.chosen[choice] = `${value}`;
+    for (const [choice, value] of Object.entries(changes)) this.chosen[choice] = `${value}`;
     for (const panel of panels) if (panel.host === this.host) panel.again();
   }
 
@@ -147,7 +164,8 @@ class Panel {
     try {
       await this.compute();
     } catch (error) {
-      if (error.name !== "AbortError") this.body.replaceChildren(el("p", {}, error.message));
+      const { name, message } = /** @type {Error} */ (error);
+      if (name !== "AbortError") this.body.replaceChildren(el("p", {}, message));
     }
   }
 
@@ -156,8 +174,9 @@ class Panel {
     const { turn } = this;
     if (!followed) return;
     const f = await look(followed);
-    const chosen = {};
-    for (const choice of this.choices) chosen[choice] = this.value(choice, f, chosen);
+    const chosen = /** @type {Chosen} */ ({});
+    for (const [i, choice] of this.choices.entries())
+      Object.assign(chosen, { [choice]: this.value(choice, this.controls[i], f, chosen) });
     const drawn = await this.drawBody(f, chosen, (changes) => this.choose(changes));
     if (turn !== this.turn) return; // something else has been asked for meanwhile
     this.tellWhose(this.name === "removed" && chosen.whose !== "own" ? BREAKS : f.sentence);
@@ -167,71 +186,73 @@ class Panel {
     this.body.ariaBusy = "false";
   }
 
-  tellWhose(text) {
+  tellWhose(/** @type {string} */ text) {
     const isLong = text.length > LONGEST_TITLE && !gloss(text).length;
     const words = isLong ? [`${text.slice(0, LONGEST_TITLE - 2)}…`] : interlinear(text);
     const sentence = el("span", {}, ...words);
     this.whose.replaceChildren(...told("of “{sentence}”", { sentence }));
   }
 
-  // What is chosen of one kind, for this sentence.
-  value(choice, f, chosen) {
-    const control = this.selects[choice];
+  /** What is chosen of one kind, for this sentence.
+   *  @param {Choice} choice @param {HTMLInputElement | HTMLSelectElement} control
+   *  @param {Facts} f @param {Chosen} chosen so far */
+  value(choice, control, f, chosen) {
     if (choice === "temperature") return Number(control.value);
-    if (choice === "other") return this.otherSentence(f);
+    if (choice === "other") return this.otherSentence(f, control);
     const list = choices(choice, f);
     const start = this.start(choice, list, f, chosen);
     if (this.name === "patch" && choice === "step")
       list.unshift([-1, say("the first that differs")]);
     // another token's key is another one
     const last = choice !== "key" && control.value;
-    const before = this.host.chosen[choice] ?? (last || `${start}`);
+    const before = this.chosen[choice] ?? (last || `${start}`);
     control.replaceChildren(...list.map(([value, text]) => el("option", { value }, text)));
-    control.value = list.some(([value]) => `${value}` === before) ? before : start;
+    control.value = list.some(([value]) => `${value}` === before) ? before : `${start}`;
     return ["kind", "whose"].includes(choice) ? control.value : Number(control.value);
   }
 
+  /** @param {Choice} choice @param {[number | string, string][]} list
+   *  @param {Facts} f @param {Chosen} chosen */
   start(choice, list, f, { layer, head, token }) {
     const last = list.length - 1;
-    const starts = {
-      token: () => Math.min(2, last),
-      key: () => largest(f.layers[layer].weights[head][token], 1)[0],
-      step: () => (this.name === "patch" ? -1 : Math.min(3, last)),
-      layer: () => (this.name === "cross" ? last : 0),
-      head: () => Math.min(1, last),
-    };
-    return starts[choice]?.() ?? list[0][0];
+    if (choice === "token") return Math.min(2, last);
+    if (choice === "key") return largest(f.layers[layer].weights[head][token], 1)[0];
+    if (choice === "step") return this.name === "patch" ? -1 : Math.min(3, last);
+    if (choice === "layer") return this.name === "cross" ? last : 0;
+    return choice === "head" ? Math.min(1, last) : list[0][0];
   }
 
-  // The followed sentence with one word changed, until the reader writes another one.
-  otherSentence({ sentence }) {
-    const { chosen } = this.host;
-    if (chosen.follows !== sentence) {
-      chosen.follows = sentence;
+  /** The followed sentence with one word changed, until the reader writes another one.
+   *  @param {Facts} f @param {HTMLInputElement | HTMLSelectElement} control */
+  otherSentence({ sentence }, control) {
+    if (this.chosen.follows !== sentence) {
+      this.chosen.follows = sentence;
       const words = sentence.split(/(\p{L}+)/u);
       const place = words.findIndex((word) => Object.hasOwn(SWAPS, word));
       if (place >= 0) words[place] = SWAPS[words[place]];
-      this.selects.other.value = words.join("");
+      control.value = words.join("");
     }
-    const { value } = this.selects.other;
-    return value === sentence ? "" : value;
+    return control.value === sentence ? "" : control.value;
   }
 }
 
-/** Put a panel into an element; `first` has what the text beside it speaks of. */
+/** Put a panel into an element; `first` has what the text beside it speaks of.
+ *  @param {Host} host @param {string} name @param {Partial<Chosen>} first */
 export function add(host, name, first = {}) {
-  host.chosen ??= {};
-  for (const [choice, value] of Object.entries(first)) host.chosen[choice] ??= `${value}`;
+  const chosen = (host.chosen ??= {});
+  for (const [choice, value] of Object.entries(first)) chosen[choice] ??= `${value}`;
   panels.push(new Panel(host, name));
 }
 
+/** @param {Engine} engine @param {string} sentence @param {Switches} [switches] */
 export function follow(engine, sentence, switches) {
   if (!sentence.trim()) return;
   followed = { engine, sentence, switches };
   for (const panel of panels) panel.again();
 }
 
-/** Another view of the sentence that is followed: `again` is called when it changes. */
+/** Another view of the sentence that is followed: `again` is called when it changes.
+ *  @param {() => unknown} again */
 export const alsoFollow = (again) => panels.push({ again, draw: again });
 /** What the model computes of it, as `look` tells it; null before there is one. */
 export const facts = async () => followed && look(followed);

@@ -125,7 +125,7 @@ class Road {
     } else line.append(el("strong", { textContent: say("The road ends here.") }));
     const aside = this.asideOf(heading, stop, next ?? stop);
     if (aside) line.append(aside);
-    endOf(heading.closest("section")).after(line);
+    endOf(/** @type {Element} */ (heading.closest("section"))).after(line);
     return line;
   }
 

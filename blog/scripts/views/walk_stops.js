@@ -58,7 +58,8 @@ function step_to_follow(predicted, steps) {
 
 /** @param {any} engine page/engine.js's, which has no types yet @param {string} sentence */
 export async function follow(engine, sentence) {
-  const f = /** @type {Trace} */ (await look({ engine, sentence }));
+  const facts = await look({ engine, sentence });
+  const f = /** @type {Trace} */ (/** @type {unknown} */ (facts)); // whose vectors aren't arrays
   const head = Math.min(1, f.config.h - 1);
   const first = f.layers[0].weights[head];
   const word = word_to_follow(f.source, first);

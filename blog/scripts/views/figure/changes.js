@@ -1,36 +1,36 @@
 // What a reader has changed in a figure, and what became of the translation.
 
-import { say } from "../../page/language.js";
 import { plain } from "../../model/tokeniser.js";
-import { el, percent } from "../dom.js";
+import { el, percent } from "../../page/dom.js";
+import { say } from "../../page/language.js";
 import { changesModel } from "../switches.js";
 import * as Trust from "../trust.js";
 import { KINDS } from "./maps.js";
 
-/**
- * @typedef {object} Changes
- * @property {Set<number>} hidden tokens that nobody looks at, by place
- * @property {number[] | null} order the position that each token has
- * @property {{ forced: number[], choices: object[] } | null} taken what the reader chose: all
- *   tokens that the translation begins with, and each choice { step, ids, token, p, other, q }
- */
+/** What a reader took at a step, with its probability `p`, instead of `other` with `q`.
+ *  @typedef {{ step: number, ids: number[], token: string, p: number, other: string, q: number }}
+ *    Choice */
+/** Tokens that nobody looks at, by place; the position that each token has; and what the reader
+ *  took, with all tokens that the translation begins with.
+ *  @typedef {{ hidden: Set<number>, order: number[] | null,
+ *    taken: { forced: number[], choices: Choice[] } | null }} Changes */
 
 /** @returns {Changes} */
 export const none = () => ({ hidden: new Set(), order: null, taken: null });
 
-const moved = ({ hidden, order }) => hidden.size > 0 || order !== null;
+const moved = (/** @type {Changes} */ { hidden, order }) => hidden.size > 0 || order !== null;
 
-/** Whether the model would not translate by itself as it does now. */
-export const any = ({ changes, state }) =>
-  moved(changes) || changes.taken !== null || changesModel(state.switches);
+/** Whether "Restore all" would do something. @param {Figure} figure */
+export const restorable = ({ changes, state }) => moved(changes) || changesModel(state.switches);
 
-/** What the model is asked, without and with the changes. */
-export const asItIs = ({ state }) => ({
-  sentence: state.shown,
-  search: state.search,
-  temperature: state.temperature,
-  topP: state.topP,
+/** Whether the model would not translate by itself as it does now. @param {Figure} figure */
+export const any = (figure) => restorable(figure) || figure.changes.taken !== null;
+
+/** What the model is asked, without the changes. @param {Figure} figure */
+export const asItIs = ({ state: { shown: sentence, search, temperature, topP } }) => ({
+  ...{ sentence, search, temperature, topP },
 });
+/** And with them. @param {Figure} figure */
 export const asChanged = (figure) => {
   const { hidden, order, taken } = figure.changes;
   return {
@@ -41,46 +41,42 @@ export const asChanged = (figure) => {
   };
 };
 
-/** Whether "Restore all" would do something. */
-export const restorable = ({ changes, state }) => moved(changes) || changesModel(state.switches);
-
-/** Hide a token or no longer; the end stays where it is. */
+/** Hide a token or no longer. @param {Changes} changes @param {number} i */
 export function hide({ hidden }, i) {
-  if (hidden.has(i)) hidden.delete(i);
-  else hidden.add(i);
+  if (!hidden.delete(i)) hidden.add(i);
 }
 
-/** Give a token the position of the next one, and that one its own. */
+/** Give a token the position of the next one, and that one its own.
+ *  @param {Changes} changes @param {number} i @param {number} count of all tokens */
 export function swap(changes, i, count) {
-  const order = changes.order ?? Array.from({ length: count }, (_, t) => t);
+  const order = changes.order ?? [...Array(count).keys()];
   [order[i], order[i + 1]] = [order[i + 1], order[i]];
   changes.order = order.every((place, t) => place === t) ? null : order;
 }
 
-function list({ changes, result, state, names }) {
+function list(/** @type {Figure} */ { changes: { hidden, order }, result, state, names }) {
   const { positions, scaling, mask, off } = state.switches;
-  const zeroed = Object.entries(off).flatMap(([kind, places]) =>
-    places.map((place) => `${KINDS[kind].name.toLowerCase()} ${place.replace(" ", "/")}`),
+  const zeroed = Object.values(KINDS).flatMap(({ name }, i) =>
+    Object.values(off)[i].map((place) => `${name.toLowerCase()} ${place.replace(" ", "/")}`),
   );
-  const name = (i) => `“${names.spell(result.source, [i])}”`;
-  const swaps = (changes.order ?? []).flatMap((place, t) =>
+  const name = (/** @type {number} */ i) => `“${names.spell(result.source, [i])}”`;
+  const swaps = (order ?? []).flatMap((place, t) =>
     place > t ? [`${name(t)} ⇄ ${name(place)}`] : [],
   );
-  const joined = (texts) => ({ names: texts.join(say(", ")) });
+  const joined = (/** @type {string[]} */ texts) => ({ names: texts.join(say(", ")) });
   return [
-    zeroed.length > 0 && say("Set to zero (layer/head): {names}. ", joined(zeroed)),
-    !positions && say("Without the positions of the source. "),
-    !scaling && say("Without the division by √d_k. "),
-    !mask && say("Without the mask of the decoder. "),
-    changes.hidden.size > 0 && say("Hidden: {names}. ", joined([...changes.hidden].map(name))),
-    swaps.length > 0 && say("Positions swapped: {names}. ", joined(swaps)),
+    zeroed.length ? say("Set to zero (layer/head): {names}. ", joined(zeroed)) : "",
+    positions ? "" : say("Without the positions of the source. "),
+    scaling ? "" : say("Without the division by √d_k. "),
+    mask ? "" : say("Without the mask of the decoder. "),
+    hidden.size ? say("Hidden: {names}. ", joined([...hidden].map(name))) : "",
+    swaps.length ? say("Positions swapped: {names}. ", joined(swaps)) : "",
   ].filter(Boolean);
 }
 
-function effect({ whole, result, state, options }) {
-  const before = whole?.translation;
-  if (before === undefined || state.guess) return [];
-  const now = result.translation;
+function effect(/** @type {Figure} */ { whole, result, state, options }) {
+  if (!whole || state.guess) return [];
+  const [before, now] = [whole.translation, result.translation];
   if (before === now) return [say("The translation is the same as without it.")];
   const rest = [say("Before: "), el("span", {}, ...Trust.marked(before, now))];
   if (options.first) return rest; // which shows the translation right above
@@ -88,9 +84,8 @@ function effect({ whole, result, state, options }) {
 }
 
 /** Say what has been changed and what it did: once under the translation, and once beside the
- *  heads.
- *  @param {import("../figure.js").Figure} figure */
-export function compare(figure) {
+ *  heads. */
+export function compare(/** @type {Figure} */ figure) {
   const { $, state } = figure;
   const changed = list(figure);
   for (const id of ["compared", "effect"]) {
@@ -100,31 +95,33 @@ export function compare(figure) {
   const undo = el("button", { type: "button" }, say("Undo"));
   undo.addEventListener("click", () => {
     figure.restore();
-    $("source").querySelector("[tabindex='0']").focus();
+    figure.all("#source [tabindex='0']")[0].focus();
   });
   $("compared").append(" ", undo);
   tellChoices(figure);
 }
 
-function tellChoices({ $, changes, result, whole }) {
-  const { taken } = changes;
+function tellChoices(/** @type {Figure} */ { $, changes: { taken }, result, whole }) {
   $("taken").hidden = !taken;
   if (!taken) return;
-  const share = ({ steps }) => `${Math.round(100 * Trust.confidence(steps))}%`;
-  const choices = taken.choices.map(({ token, p, other, q, step }) =>
-    say("You took “{token}” at step {step} (probability {p}) instead of “{other}” ({q}).", {
-      token: plain(token),
+  const choices = taken.choices.map(({ step, ...choice }) => {
+    const [token, other] = [plain(choice.token), plain(choice.other)];
+    const [p, q] = [percent(choice.p), percent(choice.q)];
+    return say("You took “{token}” at step {step} (probability {p}) instead of “{other}” ({q}).", {
+      token,
       step,
-      p: percent(p),
-      other: plain(other),
-      q: percent(q),
-    }),
-  );
+      p,
+      other,
+      q,
+    });
+  });
+  const share = (/** @type {Result} */ { steps }) =>
+    `${Math.round(100 * Trust.confidence(steps))}%`;
   const cost = whole
     ? say(" The sentence has now {now} per token (geometric mean); the model’s own has {before}.", {
         now: share(result),
         before: share(whole),
       })
     : "";
-  $("taken").firstElementChild.textContent = choices.join(" ") + cost;
+  $("taken").children[0].textContent = choices.join(" ") + cost;
 }

@@ -1,201 +1,226 @@
 // What a reader's clicks, keys and words do in a figure.
 
+import { all, targetOf } from "../../page/dom.js";
 import { direction } from "../../page/language.js";
-import { rove } from "../dom.js";
 import { withHead } from "../switches.js";
 import { readCell } from "./heat.js";
 import { pin, showQuery } from "./lines.js";
 import { drawMaps, headChoices } from "./maps.js";
 import { answer, drawStep, go, idsOf, play, stop, take, unseen } from "./steps.js";
 import { lightUp } from "./strips.js";
-import { drawTree } from "./tree.js";
 
 const TYPING_MS = 600; // of silence, after which what was typed is translated
 
-/** @param {import("../figure.js").Figure} figure */
-export function listen(figure) {
-  listenToSentence(figure);
-  listenToSearch(figure);
-  listenToSteps(figure);
-  listenToWords(figure);
-  for (const side of ["source", "target"]) listenToStrip(figure, side);
-  listenToMaps(figure);
-  listenToHeads(figure);
-  listenToHeat(figure);
-  listenToLines(figure);
+export function listen(/** @type {Figure} */ figure) {
+  for (const listenTo of Object.values(LISTENERS)) listenTo(figure);
 }
 
-function listenToSentence(figure) {
-  const { $ } = figure;
-  $("ask").addEventListener("submit", (event) => {
-    event.preventDefault();
-    figure.ask($("text").value);
-  });
-  $("text").addEventListener("input", () => {
-    $("samples").value = "";
-    $("text").dir = direction($("text").value);
-    clearTimeout(figure.typing);
-    figure.typing = setTimeout(() => figure.askIfOther($("text").value), TYPING_MS);
-  });
-  $("samples").addEventListener("change", () => {
-    const sentence = $("samples").value;
-    $("samples").value = ""; // so that it can be picked again
-    if (sentence) figure.ask(sentence);
-  });
+/** @param {HTMLElement} element @param {string} events @param {(event: Event) => void} heard */
+function on(element, events, heard) {
+  for (const name of events.split(" ")) element.addEventListener(name, heard);
 }
 
-function listenToSearch(figure) {
-  const { $, root, state } = figure;
-  for (const radio of root.querySelectorAll("input[name=search]"))
-    radio.addEventListener("change", () => {
-      state.search = radio.value;
+/** The element around an event's target that matches.
+ *  @param {Event} event @param {string} selector @returns {HTMLElement | null} */
+const within = (event, selector) => targetOf(event).closest(selector);
+
+/** @type {Record<string, (figure: Figure) => void>} */
+const LISTENERS = {
+  sentence(figure) {
+    const { $ } = figure;
+    on($("ask"), "submit", (event) => {
+      event.preventDefault();
+      figure.ask($("text").value);
+    });
+    on($("text"), "input", () => {
+      $("samples").value = "";
+      $("text").dir = direction($("text").value);
+      clearTimeout(figure.typing);
+      figure.typing = window.setTimeout(() => figure.askIfOther($("text").value), TYPING_MS);
+    });
+    on($("samples"), "change", () => {
+      const sentence = $("samples").value;
+      $("samples").value = ""; // so that it can be picked again
+      if (sentence) figure.ask(sentence);
+    });
+  },
+  search(figure) {
+    const { $, state } = figure;
+    for (const radio of figure.radios("search"))
+      on(radio, "change", () => {
+        Object.assign(state, { search: radio.value });
+        figure.compute();
+      });
+    for (const [id, name] of Object.entries({ temperature: "temperature", "top-p": "topP" })) {
+      on($(id), "input", () => {
+        Object.assign(state, { [name]: Number($(id).value) });
+        $(`${id}-value`).textContent = $(id).value;
+      });
+      on($(id), "change", () => figure.compute());
+    }
+    on($("again"), "click", () => figure.compute());
+    on($("halt"), "click", () => figure.halt());
+    on($("tree-box"), "toggle", () => {
+      if (!figure.result) return;
+      figure.drawTree();
+      drawStep(figure);
+    });
+  },
+  steps(figure) {
+    const { $, state } = figure;
+    const move = (/** @type {number} */ step) => {
+      stop(figure);
+      go(figure, step);
+    };
+    on($("back"), "click", () => move(state.step - 1));
+    on($("forward"), "click", () => move(state.step + 1));
+    on($("step"), "input", () => move(Number($("step").value)));
+    on($("play"), "click", () => play(figure));
+    on($("guess"), "change", () => {
+      state.guess = $("guess").checked;
+      figure.guessed = 0;
+      stop(figure);
+      if (!figure.result) return;
+      figure.draw(); // without what would tell the translation
+      go(figure, 1);
+    });
+  },
+  words(figure) {
+    const { $, engine } = figure;
+    on($("likeliest"), "click", (event) => {
+      const button = within(event, "button");
+      if (!button) return;
+      const id = Number(button.dataset.id);
+      if (unseen(figure)) answer(figure, id);
+      else take(figure, [id]);
+    });
+    on($("own"), "submit", (event) => {
+      event.preventDefault();
+      const ids = engine ? idsOf(engine, $("own-word").value.trim()) : [];
+      if (ids.length) take(figure, ids);
+      $("own-word").value = "";
+    });
+    on($("untake"), "click", () => {
+      figure.changes.taken = null;
       figure.compute();
     });
-  for (const [id, name] of [
-    ["temperature", "temperature"],
-    ["top-p", "topP"],
-  ]) {
-    $(id).addEventListener("input", () => {
-      state[name] = Number($(id).value);
-      $(id + "-value").textContent = state[name];
+  },
+  maps(figure) {
+    const { $, state } = figure;
+    for (const radio of figure.radios("kind"))
+      on(radio, "change", () => figure.choose({ kind: radio.value }));
+    for (const id of ["layer", "head"])
+      on($(id), "change", () => figure.choose({ [id]: $(id).value }));
+    on($("words"), "change", () => figure.choose({ words: $("words").checked }));
+    on($("maps"), "toggle", () => {
+      if (!figure.result || !$("maps").open) return;
+      drawMaps(figure);
+      drawStep(figure); // lines need sizes
     });
-    $(id).addEventListener("change", () => figure.compute());
-  }
-  $("again").addEventListener("click", () => figure.compute());
-  $("halt").addEventListener("click", () => figure.halt());
-  $("tree-box").addEventListener("toggle", () => {
-    if (!figure.result) return;
-    drawTree(figure);
-    drawStep(figure);
-  });
-}
-
-function listenToSteps(figure) {
-  const { $, state } = figure;
-  const steps = { back: () => state.step - 1, forward: () => state.step + 1 };
-  for (const [id, next] of Object.entries(steps))
-    $(id).addEventListener("click", () => {
-      stop(figure);
-      go(figure, next());
+    const flip = () =>
+      figure.switch(withHead(state.switches, state.kind, `${state.layer} ${state.head}`));
+    on($("zero"), "change", flip);
+    on($("restore"), "click", () => figure.restore());
+    on($("overview"), "click", (event) => {
+      const button = within(event, "button");
+      if (!button) return;
+      const { layer, head } = button.dataset;
+      figure.choose({ layer, head });
+      if ($("switch").checked && head !== "mean") flip();
     });
-  $("step").addEventListener("input", () => {
-    stop(figure);
-    go(figure, Number($("step").value));
-  });
-  $("play").addEventListener("click", () => play(figure));
-  $("guess").addEventListener("change", () => {
-    state.guess = $("guess").checked;
-    figure.guessed = 0;
-    stop(figure);
-    if (!figure.result) return;
-    figure.draw(); // without what would tell the translation
-    go(figure, 1);
-  });
-}
+    rove(figure, $("overview"), "button", () => headChoices(figure).length);
+  },
+  heat(figure) {
+    const heat = figure.$("heat");
+    const cellOf = (/** @type {Event} */ event) => within(event, "tbody td");
+    const keep = (/** @type {Event} */ event) => {
+      const cell = cellOf(event);
+      if (cell) pin(figure, Number(cell.dataset.q));
+    };
+    on(heat, "pointerover focusin", (event) => readCell(figure, cellOf(event)));
+    on(heat, "focusin", () => {
+      // or the arrow keys could move to a cell under the sticky labels
+      const [columns, { cells }] = heat.rows;
+      figure.$("heat-box").style.scrollPadding =
+        `${columns.offsetHeight}px 0 0 ${cells[0].offsetWidth}px`;
+    });
+    on(heat, "click", keep);
+    heat.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") keep(event);
+    });
+    rove(figure, heat, "tbody td", () => figure.view.keys.length);
+  },
+  lines(figure) {
+    const queries = figure.$("queries");
+    const query = (/** @type {Event} */ event) => Number(within(event, "li")?.dataset.q);
+    on(queries, "pointerover", (event) => {
+      if (within(event, "li")) showQuery(figure, query(event));
+    });
+    on(queries, "pointerleave", () => showQuery(figure, figure.pinned));
+    on(queries, "focusin", (event) => pin(figure, query(event)));
+    queries.addEventListener("keydown", ({ key }) => {
+      if (key === "Escape") pin(figure, null);
+    });
+    on(figure.$("all"), "click", () => pin(figure, null));
+    rove(figure, queries, "li", () => 1);
+  },
+  strips(figure) {
+    listenToStrip(figure, "source");
+    listenToStrip(figure, "target");
+  },
+};
 
-function listenToWords(figure) {
-  const { $, engine } = figure;
-  $("likeliest").addEventListener("click", (event) => {
-    const button = event.target.closest("button");
-    if (!button) return;
-    const id = Number(button.dataset.id);
-    if (unseen(figure)) answer(figure, id);
-    else take(figure, [id]);
-  });
-  $("own").addEventListener("submit", (event) => {
-    event.preventDefault();
-    const ids = idsOf(engine, $("own-word").value.trim());
-    if (ids.length) take(figure, ids);
-    $("own-word").value = "";
-  });
-  $("untake").addEventListener("click", () => {
-    figure.changes.taken = null;
-    figure.compute();
-  });
-}
-
+/** @param {Figure} figure @param {"source" | "target"} side */
 function listenToStrip(figure, side) {
   const box = figure.$(side);
-  const place = (event) => event.target.closest("button")?.dataset.i;
-  for (const name of ["pointerover", "focusin"])
-    box.addEventListener(name, (event) => {
-      if (place(event)) lightUp(figure, side, Number(place(event)));
-    });
-  for (const name of ["pointerleave", "focusout"])
-    box.addEventListener(name, () => lightUp(figure));
-  box.addEventListener("click", (event) => {
-    if (!place(event)) return;
-    const i = Number(place(event));
-    if (side === "source") figure.touch(i);
-    else {
-      stop(figure);
-      go(figure, i + 1, figure.state.whole);
-    }
+  const place = (/** @type {Event} */ event) => Number(within(event, "button")?.dataset.i ?? -1);
+  on(box, "pointerover focusin", (event) => {
+    if (place(event) >= 0) lightUp(figure, side, place(event));
   });
-  rove(box, "button", () => 1);
+  on(box, "pointerleave focusout", () => lightUp(figure));
+  on(box, "click", (event) => {
+    const i = place(event);
+    if (i < 0) return;
+    if (side === "source") return figure.touch(i);
+    stop(figure);
+    go(figure, i + 1, figure.state.whole);
+  });
+  rove(figure, box, "button", () => 1);
 }
 
-function listenToMaps(figure) {
-  const { $, root } = figure;
-  for (const radio of root.querySelectorAll("input[name=kind]"))
-    radio.addEventListener("change", () => figure.choose({ kind: radio.value }));
-  for (const id of ["layer", "head"])
-    $(id).addEventListener("change", () => figure.choose({ [id]: $(id).value }));
-  $("words").addEventListener("change", () => figure.choose({ words: $("words").checked }));
-  $("maps").addEventListener("toggle", () => {
-    if (!figure.result || !$("maps").open) return;
-    drawMaps(figure);
-    drawStep(figure); // lines need sizes
+/** One tab stop for a grid of elements that match; the arrow keys move inside it.
+ *  @param {Figure} figure @param {HTMLElement} box @param {string} selector
+ *  @param {() => number} countColumns */
+function rove({ root }, box, selector, countColumns) {
+  box.addEventListener("keydown", (event) => {
+    const places = all(selector, box);
+    const at = places.findIndex((element) => element === root.activeElement);
+    const to = destination(event.key, at, countColumns(), places.length, box.dir === "rtl");
+    // Alt and an arrow is "back" in the browser
+    if (at < 0 || to === undefined || event.altKey) return;
+    event.preventDefault();
+    places[to]?.focus({ preventScroll: true });
+    // focus() alone may ignore the padding
+    places[to]?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  });
+  on(box, "focusin", (event) => {
+    box.querySelector("[tabindex='0']")?.setAttribute("tabindex", "-1");
+    targetOf(event).tabIndex = 0;
   });
 }
 
-function listenToHeads(figure) {
-  const { $, state } = figure;
-  const flip = () =>
-    figure.switch(withHead(state.switches, state.kind, `${state.layer} ${state.head}`));
-  $("zero").addEventListener("change", flip);
-  $("restore").addEventListener("click", () => figure.restore());
-  $("overview").addEventListener("click", (event) => {
-    const button = event.target.closest("button");
-    if (!button) return;
-    const { layer, head } = button.dataset;
-    figure.choose({ layer, head });
-    if ($("switch").checked && head !== "mean") flip();
-  });
-  rove($("overview"), "button", () => headChoices(figure).length);
-}
-
-function listenToHeat(figure) {
-  const heat = figure.$("heat");
-  const cellOf = (event) => event.target.closest("tbody td");
-  const keep = (event) => {
-    if (cellOf(event)) pin(figure, Number(cellOf(event).dataset.q));
-  };
-  for (const name of ["pointerover", "focusin"])
-    heat.addEventListener(name, (event) => readCell(figure, cellOf(event)));
-  heat.addEventListener("focusin", () => {
-    // or the arrow keys could move to a cell under the sticky labels
-    const { offsetWidth } = heat.tBodies[0].rows[0].cells[0];
-    figure.$("heat-box").style.scrollPadding = `${heat.tHead.offsetHeight}px 0 0 ${offsetWidth}px`;
-  });
-  heat.addEventListener("click", keep);
-  heat.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") keep(event);
-  });
-  rove(heat, "tbody td", () => figure.view.keys.length);
-}
-
-function listenToLines(figure) {
-  const queries = figure.$("queries");
-  const query = (event) => Number(event.target.closest("li").dataset.q);
-  queries.addEventListener("pointerover", (event) => {
-    if (event.target.closest("li")) showQuery(figure, query(event));
-  });
-  queries.addEventListener("pointerleave", () => showQuery(figure, figure.pinned));
-  queries.addEventListener("focusin", (event) => pin(figure, query(event)));
-  queries.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") pin(figure, null);
-  });
-  figure.$("all").addEventListener("click", () => pin(figure, null));
-  rove(queries, "li", () => 1);
+/** @param {string} key @param {number} at @param {number} columns @param {number} count
+ *  @param {boolean} leftwards @returns {number | undefined} */
+function destination(key, at, columns, count, leftwards) {
+  const first = columns > 1 ? at - (at % columns) : 0;
+  const last = columns > 1 ? first + columns - 1 : count - 1;
+  const [left, right] = [Math.max(first, at - 1), Math.min(last, at + 1)];
+  return {
+    ArrowLeft: leftwards ? right : left,
+    ArrowRight: leftwards ? left : right,
+    ArrowUp: at - columns,
+    ArrowDown: at + columns,
+    Home: first,
+    End: last,
+  }[key];
 }

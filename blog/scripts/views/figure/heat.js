@@ -1,35 +1,35 @@
 // The chosen map as a table of coloured cells.
 
+import { el, percent, quoted, rowsOf } from "../../page/dom.js";
 import { say } from "../../page/language.js";
-import { el, opacity, percent, quoted } from "../dom.js";
-import { KINDS, headName } from "./maps.js";
+import { KINDS, headName, opacity } from "./maps.js";
 import { describeQuery, label } from "./tokens.js";
 
 const LEAST_CELL_PX = 20;
 const LARGEST_CELL_PX = 34;
 const MAP_PX = 480;
 
-export const startClass = (item) => (item.start ? "start" : "");
-const shade = (weight) => "--a:" + opacity(weight).toFixed(3);
+/** @param {import("./tokens.js").Item} item */
+export const startClass = ({ start }) => (start ? "start" : "");
+const shade = (/** @type {number} */ weight) => `--a:${opacity(weight).toFixed(3)}`;
 
-/** Only a weight of exactly 0 counts as masked, so a leak through the mask would show. */
-export const isMasked = ({ state, view }, q, k) =>
+/** Only a weight of exactly 0 counts as masked, so a leak through the mask would show.
+ *  @param {Figure} figure @param {number} q @param {number} k */
+export const isMasked = ({ state, view: { keys, queries, weights } }, q, k) =>
   state.kind === "decoder" &&
-  view.keys[k].members[0] > view.queries[q].members.at(-1) &&
-  view.weights[q][k] === 0;
+  keys[k].members[0] > Math.max(...queries[q].members) &&
+  weights[q][k] === 0;
 
-// The true alignment, where it is known: links of the source's and the reference's tokens, if the
-// model wrote just these.
-function trueLinks({ content, result, state }) {
-  const { alignment } = content;
-  const same = (a, b) => a.join("\n") === b.join("\n");
+/** The true alignment, where it is known: links of the source's and the reference's tokens, if the
+ *  model wrote just these. @param {Figure} figure @returns {[number, number][]} */
+function trueLinks({ content: { alignment }, result, state }) {
   const fits =
-    alignment &&
-    same(alignment.source, result.source) &&
-    same(alignment.predicted, result.predicted);
+    alignment?.source.join("\n") === result.source.join("\n") &&
+    alignment.predicted.join("\n") === result.predicted.join("\n");
   return state.kind === "cross" && fits ? alignment.links : [];
 }
 
+/** @param {Figure} figure @param {number} q @param {number} k */
 function isTrue(figure, q, k) {
   const { keys, queries } = figure.view;
   return trueLinks(figure).some(
@@ -37,17 +37,14 @@ function isTrue(figure, q, k) {
   );
 }
 
+/** @param {Figure} figure @param {number} q @param {number} k */
 function cell(figure, q, k) {
-  const weight = figure.view.weights[q][k];
+  const { weights, keys } = figure.view;
+  const weight = weights[q][k];
   const masked = isMasked(figure, q, k);
-  const classes = [
-    startClass(figure.view.keys[k]),
-    masked ? "masked" : "",
-    isTrue(figure, q, k) ? "true" : "",
-  ];
+  const start = startClass(keys[k]);
   return el("td", {
-    class: classes.join(" ").trim(),
-    role: "gridcell",
+    class: `${start} ${masked ? "masked" : ""} ${isTrue(figure, q, k) ? "true" : ""}`.trim(),
     "data-q": q,
     "data-k": k,
     tabindex: q + k ? -1 : 0,
@@ -56,51 +53,35 @@ function cell(figure, q, k) {
   });
 }
 
-/** @param {import("../figure.js").Figure} figure */
-export function drawHeat(figure) {
-  const { $, state } = figure;
-  const { queries, keys } = figure.view;
+export function drawHeat(/** @type {Figure} */ figure) {
+  const { $, state, view } = figure;
   const rows = state.kind === "encoder" ? say("query") : say("reads → predicts");
-  const column = (key) =>
-    el(
-      "th",
-      { scope: "col", role: "columnheader", class: startClass(key) },
-      el("div", { class: "upright" }, ...label(key)),
-    );
-  const row = (query, q) =>
-    el(
-      "tr",
-      { role: "row", class: startClass(query) },
-      el("th", { scope: "row", role: "rowheader" }, ...label(query)),
-      ...keys.map((_, k) => cell(figure, q, k)),
-    );
-  const corner = el("td", { role: "gridcell" }, `${rows} ↓\n${say("key")} →`);
-  const size = Math.floor(MAP_PX / keys.length);
+  const columns = view.keys.map((key) => {
+    const name = el("div", { class: "upright" }, ...label(key));
+    return el("th", { scope: "col", class: startClass(key) }, name);
+  });
+  const cells = view.queries.map((query, q) => [
+    el("th", { scope: "row" }, ...label(query)),
+    ...view.keys.map((_, k) => cell(figure, q, k)),
+  ]);
+  const size = Math.floor(MAP_PX / view.keys.length);
   const fitting = Math.max(LEAST_CELL_PX, Math.min(LARGEST_CELL_PX, size));
+  const corner = el("td", {}, `${rows} ↓\n${say("key")} →`);
   $("heat").style.setProperty("--cell", `${fitting}px`);
-  $("heat").replaceChildren(
-    el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, corner, ...keys.map(column))),
-    el("tbody", { role: "rowgroup" }, ...queries.map(row)),
-  );
+  $("heat").replaceChildren(...rowsOf([corner, ...columns], cells));
+  view.queries.forEach((query, q) => ($("heat").rows[q + 1].className = startClass(query)));
   describeMap(figure);
   drawLegend(figure);
 }
 
-function describeMap({ $, state, view, finger }) {
-  $("heat-title").textContent = say("{attention}, layer {layer}, {head}", {
-    attention: KINDS[state.kind].name,
-    layer: state.layer,
-    head: headName(state.head),
-  });
+function describeMap(/** @type {Figure} */ { $, state, view, finger }) {
+  const { kind, layer, head } = state;
+  const title = { attention: KINDS[kind].name, layer, head: headName(head) };
+  $("heat-title").textContent = say("{attention}, layer {layer}, {head}", title);
   const { first, queries, all } = view;
+  const rows = { from: first + 1, to: first + queries.length, all };
   const cut =
-    queries.length < all
-      ? say("Rows {from} to {to} of {all}, those around the step. ", {
-          from: first + 1,
-          to: first + queries.length,
-          all,
-        })
-      : "";
+    queries.length < all ? say("Rows {from} to {to} of {all}, those around the step. ", rows) : "";
   const how = finger.matches
     ? say("Tap a cell to read it and to keep its query’s lines.")
     : say(
@@ -109,16 +90,14 @@ function describeMap({ $, state, view, finger }) {
   $("readout").textContent = cut + how;
 }
 
-/** Say what a cell of the map has. */
+/** Say what a cell of the map has. @param {Figure} figure @param {HTMLElement | null} td */
 export function readCell(figure, td) {
   if (!td?.dataset.q) return;
   const { $, view } = figure;
-  const q = Number(td.dataset.q);
-  const k = Number(td.dataset.k);
-  const table = $("heat");
-  for (const old of table.querySelectorAll("th.on")) old.classList.remove("on");
-  table.tHead.rows[0].cells[k + 1].classList.add("on");
-  table.tBodies[0].rows[q].cells[0].classList.add("on");
+  const [q, k] = [Number(td.dataset.q), Number(td.dataset.k)];
+  const { rows } = $("heat");
+  for (const old of figure.all("#heat th.on")) old.classList.remove("on");
+  for (const name of [rows[0].cells[k + 1], rows[q + 1].cells[0]]) name.classList.add("on");
   const weight = isMasked(figure, q, k)
     ? say("masked (not yet written)")
     : percent(view.weights[q][k]);
@@ -133,15 +112,19 @@ export function readCell(figure, td) {
   );
 }
 
-function drawLegend(figure) {
-  const swatches = [0, 0.01, 0.05, 0.2, 0.5, 1].map((weight) =>
-    el("span", {}, el("i", { class: "swatch", style: shade(weight) }), 100 * weight + "%"),
-  );
-  if (figure.state.kind === "decoder")
-    swatches.push(el("span", {}, el("i", { class: "hatched" }), say("masked")));
-  if (trueLinks(figure).length)
-    swatches.push(
-      el("span", {}, el("i", { style: "border: 2px solid var(--mark)" }), say("true alignment")),
+function drawLegend(/** @type {Figure} */ figure) {
+  const entry = (/** @type {object} */ attributes, /** @type {string} */ text) =>
+    el("span", {}, el("i", { ...attributes }), text);
+  const isDecoder = figure.state.kind === "decoder";
+  const isAligned = trueLinks(figure).length > 0;
+  const border = { style: "border: 2px solid var(--mark)" };
+  figure
+    .$("legend")
+    .replaceChildren(
+      ...[0, 0.01, 0.05, 0.2, 0.5, 1].map((weight) =>
+        entry({ class: "swatch", style: shade(weight) }, `${100 * weight}%`),
+      ),
+      ...(isDecoder ? [entry({ class: "hatched" }, say("masked"))] : []),
+      ...(isAligned ? [entry(border, say("true alignment"))] : []),
     );
-  figure.$("legend").replaceChildren(...swatches);
 }

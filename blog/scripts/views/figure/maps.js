@@ -1,15 +1,17 @@
 // The maps of a result's attention: which one is chosen, and all of them, small.
 
+import { el, pixels, rowsOf } from "../../page/dom.js";
 import { say } from "../../page/language.js";
-import { el, opacity } from "../dom.js";
+import { restorable } from "./changes.js";
 import { drawHeat } from "./heat.js";
 import { drawLines, pin } from "./lines.js";
 
 const LARGEST_MAP_CELLS = 2000; // that are drawn at once
 const LEAST_ROWS = 6;
 
-// Cross-attention names (and merges) its rows by what they PREDICT: they search the source for
-// that word.
+/** Cross-attention names (and merges) its rows by what they PREDICT: they search the source for
+ *  that word. @typedef {import("./tokens.js").Side} Side */
+/** @type {Record<Kind, { name: string, queries: Side, keys: Side, explanation: string }>} */
 export const KINDS = {
   encoder: {
     name: say("Encoder self-attention"),
@@ -37,33 +39,36 @@ export const KINDS = {
   },
 };
 
-export const headName = (head) =>
+/** @typedef {ReturnType<typeof chosenMap>} ChosenMap */
+/** Counted from 1, or all of them. @typedef {number | "mean"} Head */
+
+/** How dark a weight is drawn: the square root makes 2% visible beside 90%. All maps have the same
+ *  scale, so they can be compared. @param {number} weight */
+export const opacity = (weight) => Math.sqrt(Math.max(0, Math.min(1, weight)));
+
+export const headName = (/** @type {Head} */ head) =>
   head === "mean" ? say("mean of heads") : say("head {head}", { head });
+
+/** @param {Figure} figure @returns {Head[]} */
 export const headChoices = ({ result, state }) => [
   ...result.maps[state.kind][0].map((_, i) => i + 1),
   "mean",
 ];
 
-/** The weights of a head, or their mean over the heads: (queries, keys). */
+/** The weights of a head, or their mean over the heads: (queries, keys).
+ *  @param {Result} result @param {Kind} kind @param {number} layer @param {Head} head */
 export function weightsOf({ maps }, kind, layer, head) {
   const heads = maps[kind][layer - 1];
   if (head !== "mean") return heads[head - 1];
-  const mean = (q, k) => heads.reduce((sum, map) => sum + map[q][k], 0) / heads.length;
-  return heads[0].map((row, q) => Float32Array.from(row, (_, k) => mean(q, k)));
+  return heads[0].map((row, q) =>
+    Float64Array.from(row, (_, k) => heads.reduce((sum, map) => sum + map[q][k], 0) / heads.length),
+  );
 }
 
-// As a key, a word gets the sum of its pieces' weights; as a query, the mean of their rows. So
-// each row still sums to 1.
-function merged(weights, queries, keys) {
-  const sum = (row, members) => members.reduce((total, k) => total + row[k], 0);
-  const weight = ({ members }, key) =>
-    members.reduce((total, q) => total + sum(weights[q], key.members), 0) / members.length;
-  return queries.map((query) => keys.map((key) => weight(query, key)));
-}
-
-/** The rows and columns of the chosen map; of a long sentence the rows around the step.
- *  @param {import("../figure.js").Figure} figure */
-function chosenMap({ state, names, result }) {
+/** The rows and columns of the chosen map; of a long sentence the rows around the step. As a key,
+ *  a word gets the sum of its pieces' weights; as a query, the mean of their rows. So each row
+ *  still sums to 1. */
+function chosenMap(/** @type {Figure} */ { state, names, result }) {
   const { kind, layer, head, words, step } = state;
   const all = names.items(KINDS[kind].queries, words, true);
   const keys = names.items(KINDS[kind].keys, words, false);
@@ -71,124 +76,104 @@ function chosenMap({ state, names, result }) {
   const middle = kind === "encoder" ? 0 : step - 1 - Math.floor(rows / 2);
   const first = Math.max(0, Math.min(all.length - rows, middle));
   const queries = all.slice(first, first + rows);
-  const weights = merged(weightsOf(result, kind, layer, head), queries, keys);
+  const ofTokens = weightsOf(result, kind, layer, head);
+  const weights = queries.map((query) =>
+    keys.map((key) => {
+      const pairs = query.members.flatMap((q) => key.members.map((k) => ofTokens[q][k]));
+      return pairs.reduce((a, b) => a + b, 0) / query.members.length;
+    }),
+  );
   return { queries, keys, first, all: all.length, weights };
 }
 
-function fit(value, top, fallback) {
-  const number = Number(value);
-  return Number.isInteger(number) && number >= 1 && number <= top ? number : fallback;
-}
-
-/** Everything below the strips: the chosen map, its lines, the overview. */
+/** Everything below the strips: the chosen map, its lines, the overview. @param {Figure} figure */
 export function drawMaps(figure) {
-  const { $, state, result } = figure;
-  const layers = result.maps[state.kind].length;
-  state.layer = fit(state.layer, layers, layers);
-  state.head = fit(state.head, headChoices(figure).length - 1, "mean");
+  const { $, state, result, pinned } = figure;
+  const layers = result.maps[state.kind].map((_, i) => i + 1);
+  const heads = headChoices(figure);
+  // the page's address, or a menu of another kind, may have any
+  state.layer = layers.find((layer) => layer === Number(state.layer)) ?? layers.length;
+  state.head = heads.find((head) => head === Number(state.head)) ?? "mean";
   figure.view = chosenMap(figure);
+  fillSelect($("layer"), layers, state.layer);
+  fillSelect($("head"), heads, state.head);
   showChoices(figure);
   if (!$("maps").open) return; // nobody sees the rest
-  drawOverview(figure);
-  markThumbnail(figure);
+  drawOverview(figure, layers, heads);
   drawHeat(figure);
   drawLines(figure);
-  const { pinned, view } = figure;
-  pin(figure, pinned !== null && pinned < view.queries.length ? pinned : null);
+  pin(figure, pinned !== null && pinned < figure.view.queries.length ? pinned : null);
 }
 
+/** @param {HTMLElement & { value: string }} select @param {Head[]} values @param {Head} chosen */
 function fillSelect(select, values, chosen) {
-  select.replaceChildren(
-    ...values.map((value) => el("option", { value }, value === "mean" ? headName(value) : value)),
+  const options = values.map((value) =>
+    el("option", { value }, value === "mean" ? headName(value) : `${value}`),
   );
-  select.value = chosen;
+  select.replaceChildren(...options);
+  select.value = `${chosen}`;
 }
 
-function showChoices(figure) {
-  const { $, root, state, engine, result, names } = figure;
-  for (const radio of root.querySelectorAll("input[name=kind]"))
-    radio.checked = radio.value === state.kind;
-  for (const radio of root.querySelectorAll("input[name=search]"))
-    radio.checked = radio.value === state.search;
-  $("sampling").hidden = state.search !== "sample";
-  $("drawn-from").hidden = state.search !== "sample";
-  const layers = result.maps[state.kind].map((_, i) => i + 1);
-  fillSelect($("layer"), layers, state.layer);
-  fillSelect($("head"), headChoices(figure), state.head);
+function showChoices(/** @type {Figure} */ figure) {
+  const { $, root, state, engine, names } = figure;
+  for (const name of /** @type {const} */ (["kind", "search"]))
+    for (const radio of figure.radios(name)) radio.checked = radio.value === state[name];
+  $("sampling").hidden = $("drawn-from").hidden = state.search !== "sample";
   $("words").checked = state.words;
   $("words-label").hidden = !names.hasPieces;
   $("zero-label").hidden = !engine || state.head === "mean";
   $("switch-label").hidden = !engine;
-  $("zero").checked = state.switches.off[state.kind].includes(`${state.layer} ${state.head}`);
-  const restorable = figure.restorable();
-  if (!restorable && root.activeElement === $("restore")) $("head").focus();
-  $("restore").hidden = !restorable;
+  $("zero").checked = isZero(figure, state.layer, state.head);
+  const isRestorable = restorable(figure);
+  if (!isRestorable && root.activeElement === $("restore")) $("head").focus();
+  $("restore").hidden = !isRestorable;
   $("explanation").textContent = KINDS[state.kind].explanation;
 }
 
-function thumbnail({ result, state }, layer, head, colour) {
+/** @param {Figure} figure @param {number} layer @param {Head} head */
+const isZero = ({ state }, layer, head) =>
+  state.switches.off[state.kind].includes(`${layer} ${head}`);
+
+/** @param {Figure} figure @param {number} layer @param {Head} head
+ *  @param {number[]} colour red, green and blue */
+function thumbnail(figure, layer, head, colour) {
+  const { result, state } = figure;
   const weights = weightsOf(result, state.kind, layer, head);
-  const width = weights[0].length;
-  const zeroed = state.switches.off[state.kind].includes(`${layer} ${head}`);
-  const image = new ImageData(width, weights.length);
-  let at = 0;
-  for (const row of weights)
-    for (const weight of row) {
-      image.data.set([...colour, 255 * opacity(weight)], at);
-      at += 4;
-    }
-  const canvas = el("canvas", { width, height: weights.length });
-  canvas.getContext("2d").putImageData(image, 0, 0);
+  const colours = weights.flatMap((row) =>
+    [...row].flatMap((weight) => [...colour, 255 * opacity(weight)]),
+  );
+  const zeroed = isZero(figure, layer, head);
   const place = { layer, head: headName(head) };
   const name = zeroed
     ? say("layer {layer}, {head}, set to zero", place)
     : say("layer {layer}, {head}", place);
-  const attributes = { type: "button", tabindex: -1, class: zeroed ? "off" : "" };
-  return el(
-    "button",
-    { ...attributes, "data-layer": layer, "data-head": head, "aria-label": name },
-    canvas,
-  );
+  const isChosen = layer === state.layer && head === state.head;
+  const marks = { class: zeroed ? "off" : "", "aria-pressed": isChosen, "aria-label": name };
+  const map = pixels(weights[0].length, colours);
+  const attributes = { type: "button", tabindex: isChosen ? 0 : -1, ...marks };
+  return el("button", { ...attributes, "data-layer": layer, "data-head": head }, map);
 }
 
-// Red, green and blue of the darkest weight in the page's theme.
+/** Red, green and blue of the darkest weight in the page's theme. @param {ShadowRoot} root */
 function darkest(root) {
-  const probe = root.appendChild(el("i", { style: "color: var(--full)", hidden: "" }));
-  const colour = getComputedStyle(probe)
-    .color.match(/[\d.]+/g)
-    .slice(0, 3);
+  const probe = root.appendChild(el("i", { style: "color: var(--full)", hidden: true }));
+  const colour = getComputedStyle(probe).color.match(/[\d.]+/g) ?? [];
   probe.remove();
-  return colour.map(Number);
+  return colour.slice(0, 3).map(Number);
 }
 
-function drawOverview(figure) {
-  const { $, root, result, state } = figure;
+/** @param {Figure} figure @param {number[]} layers @param {Head[]} heads */
+function drawOverview(figure, layers, heads) {
+  const { $, root } = figure;
   const colour = darkest(root);
-  const heads = headChoices(figure);
-  const column = (head) =>
-    el("th", { scope: "col" }, head === "mean" ? say("mean") : headName(head));
-  const row = (layer) =>
-    el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, say("layer {layer}", { layer })),
-      ...heads.map((head) => el("td", {}, thumbnail(figure, layer, head, colour))),
-    );
-  const focused = $("overview").contains(root.activeElement);
-  $("overview").replaceChildren(
-    el("thead", {}, el("tr", {}, el("td"), ...heads.map(column))),
-    el("tbody", {}, ...result.maps[state.kind].map((_, i) => row(i + 1))),
+  const columns = heads.map((head) =>
+    el("th", { scope: "col" }, head === "mean" ? say("mean") : headName(head)),
   );
-  if (focused) chosenThumbnail(figure).focus();
-}
-
-const selector = ({ layer, head }) => `[data-layer="${layer}"][data-head="${head}"]`;
-const chosenThumbnail = ({ $, state }) => $("overview").querySelector(selector(state));
-
-function markThumbnail({ $, state }) {
-  for (const button of $("overview").querySelectorAll("button")) {
-    const chosen = button.matches(selector(state));
-    button.setAttribute("aria-pressed", chosen);
-    button.tabIndex = chosen ? 0 : -1;
-  }
+  const rows = layers.map((layer) => [
+    el("th", { scope: "row" }, say("layer {layer}", { layer })),
+    ...heads.map((head) => el("td", {}, thumbnail(figure, layer, head, colour))),
+  ]);
+  const focused = $("overview").contains(root.activeElement);
+  $("overview").replaceChildren(...rowsOf([el("td"), ...columns], rows));
+  if (focused) figure.all("#overview [aria-pressed=true]")[0].focus();
 }

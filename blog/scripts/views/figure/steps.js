@@ -1,24 +1,23 @@
 // Step by step through a translation: what the model thinks most probable, what a reader guesses
 // or takes instead, and the steps played one after the other.
 
+import { EOS, plain } from "../../model/tokeniser.js";
+import { el, percent, quoted } from "../../page/dom.js";
 import * as Guesses from "../../page/guesses.js";
 import { say, told } from "../../page/language.js";
-import { EOS, plain } from "../../model/tokeniser.js";
-import { el, percent, quoted, setAll } from "../dom.js";
 import { inCommon } from "../trust.js";
 import { compare } from "./changes.js";
-import { drawMaps } from "./maps.js";
 import { pin } from "./lines.js";
+import { drawMaps } from "./maps.js";
 import { lightUp } from "./strips.js";
 import { isMarker } from "./tokens.js";
 
 const STEP_MS = 600; // of Play
 
-/** Whether the reader is still to guess this step. */
+/** Whether the reader is still to guess this step. @param {Figure} figure */
 export const unseen = ({ state, guessed }) => state.guess && state.step > guessed;
 
-/** @param {import("../figure.js").Figure} figure */
-export function drawStep(figure) {
+export function drawStep(/** @type {Figure} */ figure) {
   const { $, state, view } = figure;
   drawStepper(figure);
   drawProgress(figure);
@@ -26,7 +25,7 @@ export function drawStep(figure) {
   $("count").textContent = Guesses.text();
   showSpoilers(figure);
   lightUp(figure);
-  for (const node of $("tree").querySelectorAll("[data-step]"))
+  for (const node of figure.all("#tree [data-step]"))
     node.classList.toggle("later", !state.whole && Number(node.dataset.step) > state.step);
   if (state.words || state.kind === "encoder" || !view || !$("maps").open) return;
   const row = state.step - 1 - view.first;
@@ -34,83 +33,75 @@ export function drawStep(figure) {
   else drawMaps(figure); // a map of a long sentence shows the rows around the step
 }
 
-function drawStepper({ $, root, result, state }) {
+function drawStepper(/** @type {Figure} */ { $, root, result, state: { step, guess } }) {
   const count = result.predicted.length;
-  const { step } = state;
-  setAll($("step"), { max: count });
-  $("step").value = step;
+  Object.assign($("step"), { max: count, value: step });
   $("step").setAttribute("aria-valuetext", say("{step} of {count}", { step, count }));
-  for (const [id, atEnd, other] of [
-    ["back", step <= 1, "forward"],
-    ["forward", step >= count, "back"],
-  ]) {
+  const ends = { back: [step <= 1, "forward"], forward: [step >= count, "back"] };
+  for (const [id, [atEnd, other]] of Object.entries(ends)) {
     // a disabled button would lose the focus
-    if (atEnd && root.activeElement === $(id)) $(count > 1 ? other : "step").focus();
-    $(id).disabled = atEnd;
+    if (atEnd && root.activeElement === $(id)) $(count > 1 ? `${other}` : "step").focus();
+    $(id).disabled = Boolean(atEnd);
   }
-  $("play").disabled = state.guess;
+  $("play").disabled = guess;
 }
 
-// What has been written so far: what comes later is not to be seen before.
-function drawProgress(figure) {
+/** What has been written so far: what comes later is not to be seen before. */
+function drawProgress(/** @type {Figure} */ figure) {
   const { $, result, state } = figure;
-  const { step } = state;
-  const shown = state.whole ? result.predicted.length : step;
-  [...$("target").children].forEach((item, i) => {
-    item.classList.toggle("later", i >= shown);
-    item.classList.toggle("unseen", i === step - 1 && unseen(figure));
-    item.firstChild.classList.toggle("now", i === step - 1);
+  const { predicted, translation } = result;
+  const now = state.step - 1;
+  const shown = state.whole ? predicted.length : state.step;
+  const isGuessed = unseen(figure);
+  figure.all("#target li").forEach(({ classList, firstElementChild }, i) => {
+    classList.toggle("later", i >= shown);
+    classList.toggle("unseen", i === now && isGuessed);
+    firstElementChild?.classList.toggle("now", i === now);
   });
   $("underlined").hidden = !$("target").querySelector(".doubtful:not(.later, .unseen)");
-  const tokens = result.predicted
-    .slice(0, unseen(figure) ? step - 1 : shown)
-    .filter((token) => !isMarker(token));
-  const text =
-    shown === result.predicted.length && !unseen(figure)
-      ? result.translation
-      : tokens.length
-        ? `${plain(tokens.join(""))} …`
-        : "…";
+  const tokens = predicted.slice(0, isGuessed ? now : shown).filter((token) => !isMarker(token));
+  const beginning = tokens.length ? `${plain(tokens.join(""))} …` : "…";
+  const text = shown === predicted.length && !isGuessed ? translation : beginning;
   $("translation").replaceChildren(el("strong", { dir: "auto" }, text));
 }
 
-function drawLikeliest(figure) {
+function drawLikeliest(/** @type {Figure} */ figure) {
   const { $, result, state, engine, names } = figure;
+  const { predicted, steps, ids } = result;
   const { step } = state;
-  const count = result.predicted.length;
-  const written = quoted(plain(result.predicted.slice(0, step - 1).join("")));
+  const hidden = unseen(figure);
+  const written = quoted(plain(predicted.slice(0, step - 1).join("")));
+  const place = { step: `${step}`, count: `${predicted.length}` };
   $("step-readout").replaceChildren(
     ...(step > 1
       ? told("Step {step} of {count}. It has written {written} and predicts:", {
-          step,
-          count,
+          ...place,
           written,
         })
-      : [say("Step {step} of {count}. It has written nothing, and predicts:", { step, count })]),
+      : [say("Step {step} of {count}. It has written nothing, and predicts:", place)]),
+    ...(hidden ? [" ", say("Which of these comes next? Click it.")] : []),
   );
-  const { likeliest, chosen: p } = result.steps[step - 1];
-  const chosen = result.predicted[step - 1];
-  const listed = likeliest.some(({ token }) => token === chosen)
-    ? [...likeliest]
-    : [...likeliest, { id: result.ids?.[step], token: chosen, p }];
-  const hidden = unseen(figure);
+  const { likeliest, chosen: p } = steps[step - 1];
+  const token = predicted[step - 1];
+  const isListed = likeliest.some((other) => other.token === token);
+  const listed = isListed ? [...likeliest] : [...likeliest, { id: ids?.[step], token, p }];
   if (hidden) listed.sort((a, b) => (plain(a.token) < plain(b.token) ? -1 : 1));
-  $("likeliest").replaceChildren(
-    ...listed.flatMap(({ id, token, p }) => {
-      const name = token === chosen && !hidden ? "chosen" : "";
-      const text = el("bdi", {}, names.piece(token));
-      const first = engine
-        ? el("button", { type: "button", class: name, "data-id": id }, text)
-        : el("span", {}, text);
-      const bar = hidden ? el("span") : el("i", { style: `width:${Math.max(0.2, 100 * p)}%` });
-      const share = hidden ? el("span") : el("span", { class: name }, percent(p));
-      return [el("span", { class: name }, first, name ? " ←" : ""), bar, share];
-    }),
-  );
-  if (hidden) $("step-readout").append(" ", say("Which of these comes next? Click it."));
+  const rows = listed.flatMap((row) => {
+    const name = row.token === token && !hidden ? "chosen" : "";
+    const text = el("bdi", {}, names.piece(row.token));
+    const button = { type: "button", class: name, "data-id": row.id };
+    const first = engine ? el("button", button, text) : el("span", {}, text);
+    const bar = { style: `width:${Math.max(0.2, 100 * row.p)}%` };
+    return [
+      el("span", { class: name }, first, name ? " ←" : ""),
+      hidden ? el("span") : el("i", bar),
+      hidden ? el("span") : el("span", { class: name }, percent(row.p)),
+    ];
+  });
+  $("likeliest").replaceChildren(...rows);
 }
 
-// Tree and maps tell what comes.
+/** Tree and maps tell what comes. @param {Figure} figure */
 function showSpoilers(figure) {
   const { $, result, state, guessed } = figure;
   const spoils = state.guess && guessed < result.predicted.length;
@@ -120,82 +111,79 @@ function showSpoilers(figure) {
   if (returns) drawMaps(figure);
 }
 
-/** Show a step, with what is written later only if `whole`. */
+/** Show a step, with what is written later only if `whole`.
+ *  @param {Figure} figure @param {number} step @param {boolean} whole */
 export function go(figure, step, whole = false) {
-  if (!figure.result) return;
-  Object.assign(figure.state, { whole: whole && !figure.state.guess });
-  figure.state.step = Math.max(1, Math.min(figure.result.predicted.length, step));
+  const { result, state } = figure;
+  if (!result) return;
+  state.whole = whole && !state.guess;
+  state.step = Math.max(1, Math.min(result.predicted.length, step));
   drawStep(figure);
 }
 
-export function stop(figure) {
+export function stop(/** @type {Figure} */ figure) {
   clearInterval(figure.playing);
   figure.playing = 0;
   figure.$("play").textContent = say("Play");
 }
 
-/** Replay how the translation was written. */
+/** Replay how the translation was written. @param {Figure} figure */
 export function play(figure) {
   const { state, result } = figure;
   if (figure.playing || !result) return stop(figure);
   const end = result.predicted.length;
-  const first = state.whole || state.step === end ? 1 : state.step;
-  if (figure.calm.matches)
-    return go(figure, state.whole || state.step < end ? first + !state.whole : 1);
-  go(figure, first);
+  const isAtRest = state.whole || state.step === end;
+  if (figure.calm.matches) return go(figure, isAtRest || state.whole ? 1 : state.step + 1);
+  go(figure, isAtRest ? 1 : state.step);
   figure.$("play").textContent = say("Stop");
-  figure.playing = setInterval(() => {
-    if (state.step < end) go(figure, state.step + 1);
-    else rest(figure);
+  figure.playing = window.setInterval(() => {
+    if (state.step < end) return go(figure, state.step + 1);
+    stop(figure);
+    go(figure, state.step, true);
   }, STEP_MS);
 }
 
-function rest(figure) {
-  stop(figure);
-  go(figure, figure.state.step, true);
-}
-
 /** Where a figure rests: at the first word that is not in the `whole` model's translation, else at
- *  the step, from the second on, that looks at one word hardest. */
+ *  the step, from the second on, that looks at one word hardest.
+ *  @param {Result} result @param {Result | null} whole */
 export function clearestStep({ maps, predicted, source }, whole) {
   const before = inCommon(predicted, whole?.predicted ?? predicted);
   const changed = predicted.findIndex((_, t) => !before.has(t));
   if (changed >= 0) return 1 + changed;
-  const heads = maps.cross.at(-1);
+  const [heads] = maps.cross.slice(-1);
+  const words = [...source.keys()].filter(
+    (k) => /\p{L}{2}/u.test(source[k]) && !isMarker(source[k]),
+  );
   const sharpness = predicted.map((token, t) => {
     if (t === 0 || isMarker(token) || !/\p{L}/u.test(token)) return 0;
-    const weights = source.map((_, k) => heads.reduce((sum, map) => sum + map[t][k], 0));
-    return Math.max(
-      ...weights.filter((_, k) => /\p{L}{2}/u.test(source[k]) && !isMarker(source[k])),
-      0,
-    );
+    return Math.max(0, ...words.map((k) => heads.reduce((sum, map) => sum + map[t][k], 0)));
   });
   return 1 + sharpness.indexOf(Math.max(...sharpness));
 }
 
-/** The reader's guess of the next token. */
+/** The reader's guess of the next token. @param {Figure} figure @param {number} id */
 export function answer(figure, id) {
   const { $, result, state, engine } = figure;
   const right = id === result.ids[state.step];
   figure.guessed = state.step;
   Guesses.add(right);
   drawStep(figure);
-  const message = right
-    ? say("You guessed it.")
-    : say("You guessed “{token}”.", { token: plain(engine.tokenizer.pieces[id]) });
+  const token = plain(engine?.tokenizer.pieces[id] ?? "");
+  const message = right ? say("You guessed it.") : say("You guessed “{token}”.", { token });
   $("step-readout").append(" ", el("strong", {}, message));
   $("forward").focus();
 }
 
-/** Have the sentence go on from tokens of the reader's choice. */
+/** Have the sentence go on from tokens of the reader's choice.
+ *  @param {Figure} figure @param {number[]} ids */
 export async function take(figure, ids) {
-  const { result, changes, engine } = figure;
-  const { step } = figure.state;
+  const { result, changes, engine, state } = figure;
+  const { step } = state;
   const { likeliest } = result.steps[step - 1];
   const choice = {
     step,
     ids,
-    token: engine.tokenizer.tokens(ids).join(""),
+    token: engine?.tokenizer.tokens(ids).join("") ?? "",
     p: likeliest.find(({ id }) => id === ids[0])?.p ?? 0,
     other: likeliest[0].token,
     q: likeliest[0].p,
@@ -203,12 +191,13 @@ export async function take(figure, ids) {
   const earlier = (changes.taken?.choices ?? []).filter((other) => other.step < step);
   changes.taken = { forced: [...result.ids.slice(1, step), ...ids], choices: [...earlier, choice] };
   if (!(await figure.compute(step))) return;
-  const { steps } = figure.result;
-  choice.p = ids.reduce((p, _, i) => p * (steps[step - 1 + i]?.own ?? 1), 1);
+  const taken = figure.result.steps.slice(step - 1, step - 1 + ids.length);
+  choice.p = taken.reduce((p, { own }) => p * own, 1);
   compare(figure);
 }
 
-/** The ids of a word that a reader writes; "·" begins a piece that continues one. */
+/** The ids of a word that a reader writes; "·" begins a piece that continues one.
+ *  @param {Engine} engine @param {string} word */
 export function idsOf({ tokenizer }, word) {
   if (word === "</s>") return [EOS];
   return word.startsWith("·") ? tokenizer.merge(word.slice(1)) : tokenizer.encode(word);

@@ -1,123 +1,119 @@
 // The two sentences of a figure, token by token: what was read, with its English, and what was
 // written.
 
+import { plain } from "../../model/tokeniser.js";
+import { el } from "../../page/dom.js";
 import { gloss } from "../../page/gloss.js";
 import { direction, say } from "../../page/language.js";
-import { plain } from "../../model/tokeniser.js";
 import * as Trust from "../trust.js";
-import { el, opacity } from "../dom.js";
+import { headName, opacity, weightsOf } from "./maps.js";
 import { unseen } from "./steps.js";
-import { headName, weightsOf } from "./maps.js";
 import { isMarker } from "./tokens.js";
 
-/** @param {import("../figure.js").Figure} figure */
-export function drawStrips(figure) {
-  const { $, result, state } = figure;
+export function drawStrips(/** @type {Figure} */ figure) {
+  const { $, result, state, names } = figure;
   $("source").dir = direction(state.sentence);
   $("target").dir = direction(result.translation);
   drawSource(figure);
   drawTarget(figure);
-  $("dot").hidden = ![result.source, result.predicted].some((tokens) =>
-    tokens.some((_, i) => !figure.names.startsWord(tokens, i)),
+  const { source, predicted } = result;
+  $("dot").hidden = ![source, predicted].some((tokens) =>
+    tokens.some((_, i) => !names.startsWord(tokens, i)),
   );
 }
 
-function listItem(figure, tokens, i, classes, ...below) {
-  const start = figure.names.startsWord(tokens, i) ? "start" : "";
-  const marker = isMarker(tokens[i]) ? "marker" : "";
-  const button = el(
-    "button",
-    { type: "button", tabindex: i ? -1 : 0, "data-i": i },
-    el("bdi", {}, figure.names.spell(tokens, [i])),
-    ...below,
-  );
-  return el("li", { class: [start, marker, ...classes].filter(Boolean).join(" ") }, button);
+/** @param {Figure} figure @param {string[]} tokens @param {number} i
+ *  @param {object} attributes @param {string} classes @param {...Node} below the token */
+function listItem({ names }, tokens, i, attributes, classes, ...below) {
+  const start = names.startsWord(tokens, i) ? "start " : "";
+  const marker = isMarker(tokens[i]) ? "marker " : "";
+  const token = el("bdi", {}, names.spell(tokens, [i]));
+  const places = { type: "button", tabindex: i ? -1 : 0, "data-i": i };
+  const button = el("button", { ...places, ...attributes }, token, ...below);
+  return el("li", { class: (start + marker + classes).trim() }, button);
 }
 
-function drawSource(figure) {
-  const { $, result, changes, state } = figure;
-  const english = gloss(state.shown);
+function drawSource(/** @type {Figure} */ figure) {
+  const { hidden, order } = figure.changes;
+  const { source } = figure.result;
+  const english = gloss(figure.state.shown);
   let word = 0; // of the gloss: the next one
-  const items = result.source.map((token, i) => {
+  const items = source.map((token, i) => {
     const begins = english.length > 0 && token.startsWith("▁");
     const name = begins ? english[word++].replaceAll("-", " ") : "";
-    const moved = changes.order && changes.order[i] !== i;
-    return listItem(
-      figure,
-      result.source,
-      i,
-      [changes.hidden.has(i) && "gone"],
+    const place = order && order[i] !== i ? say("at {place}", { place: order[i] + 1 }) : "";
+    const below = [
       ...(english.length ? [el("small", { lang: "en" }, name)] : []),
-      ...(moved ? [el("small", {}, say("at {place}", { place: changes.order[i] + 1 }))] : []),
-    );
+      ...(place ? [el("small", {}, place)] : []),
+    ];
+    const pressed = i < source.length - 1 ? { "aria-pressed": hidden.has(i) } : {};
+    return listItem(figure, source, i, pressed, hidden.has(i) ? "gone" : "", ...below);
   });
-  $("source").replaceChildren(...items);
-  [...$("source").children].slice(0, -1).forEach((item, i) => {
-    item.firstChild.setAttribute("aria-pressed", changes.hidden.has(i));
-  });
+  figure.$("source").replaceChildren(...items);
 }
 
-function drawTarget(figure) {
-  const { $, result, whole, changes, names } = figure;
+function drawTarget(/** @type {Figure} */ figure) {
+  const { $, result, whole, changes, names, state } = figure;
+  const { predicted, steps } = result;
   const choices = changes.taken?.choices ?? [];
-  const chosen = (i) => choices.some(({ step, ids }) => i >= step - 1 && i < step - 1 + ids.length);
-  const judged = result.steps.filter((_, i) => !chosen(i)); // only what the model chose itself
+  const chosen = (/** @type {number} */ i) =>
+    choices.some(({ step, ids }) => i >= step - 1 && i < step - 1 + ids.length);
+  const judged = steps.filter((_, i) => !chosen(i)); // only what the model chose itself
   const doubtful = Trust.doubtful(
-    result.steps.map((step, i) => (chosen(i) ? { own: 1 } : step)),
-    (i) => names.startsWord(result.predicted, i),
+    steps.map((step, i) => (chosen(i) ? { chosen: 1 } : step)),
+    (i) => names.startsWord(predicted, i),
   );
-  const before = whole && Trust.inCommon(result.predicted, whole.predicted);
-  const items = result.predicted.map((token, i) =>
-    listItem(
-      figure,
-      result.predicted,
-      i,
-      [
-        doubtful[i] && !isMarker(token) && "doubtful",
-        before && !before.has(i) && !figure.state.guess && "changed",
-      ],
-      el("small", { class: "beyond" }, Math.round(100 * result.steps[i].chosen) + "%"),
-    ),
-  );
+  const before = whole && Trust.inCommon(predicted, whole.predicted);
+  const items = predicted.map((token, i) => {
+    const isDoubtful = doubtful[i] && !isMarker(token);
+    const isChanged = before && !before.has(i) && !state.guess;
+    const classes = `${isDoubtful ? "doubtful " : ""}${isChanged ? "changed" : ""}`;
+    const share = el("small", { class: "beyond" }, `${Math.round(100 * steps[i].chosen)}%`);
+    return listItem(figure, predicted, i, {}, classes, share);
+  });
   $("target").replaceChildren(...items);
-  $("sure").replaceChildren(
-    judged.length ? Trust.verdict(judged) : "",
-    el(
-      "span",
-      { id: "underlined" },
-      " ",
-      say(
-        "It gave the underlined words less than 40%: in a test, only a third of such words were in the reference.",
-      ),
-    ),
+  const underlined = say(
+    "It gave the underlined words less than 40%: in a test, only a third of such words were in the reference.",
   );
+  const verdict = judged.length ? Trust.verdict(judged) : "";
+  $("sure").replaceChildren(verdict, el("span", { id: "underlined" }, " ", underlined));
   $("sure").classList.toggle("warning", judged.length > 0 && Trust.guessing(judged));
 }
 
 /** Shade the weights that a token's row has in the chosen layer and head; without a token, those
- *  of the current step. */
+ *  of the current step.
+ *  @param {Figure} figure @param {"source" | "target"} [side] @param {number} [i] */
 export function lightUp(figure, side = "target", i = figure.state.step - 1) {
   const { $, result, state } = figure;
-  const layer = Math.min(state.layer, result.maps.cross.length);
   const { head } = state;
-  const row = (kind) => weightsOf(result, kind, layer, head)[i];
-  const shade = (id, weights) =>
-    [...$(id).children].forEach((item, k) =>
-      item.firstChild.style.setProperty("--a", opacity(weights?.[k] ?? 0).toFixed(3)),
-    );
+  const layer = Math.min(state.layer, result.maps.cross.length);
+  const row = (/** @type {Kind} */ kind) => weightsOf(result, kind, layer, head)[i] ?? [];
+  /** @param {string} strip @param {Numbers} weights */
+  const shade = (strip, weights) =>
+    figure.all(`#${strip} button`).forEach((button, k) => {
+      button.style.setProperty("--a", opacity(weights[k] ?? 0).toFixed(3));
+    });
   const writes = side === "target";
   shade("source", row(writes ? "cross" : "encoder"));
   shade("target", writes ? row("decoder").slice(1) : []);
   const token = plain(writes ? result.predicted[i] : result.source[i]);
-  const place = { token, layer, head: headName(head) };
   const hidesToken = writes && unseen(figure) && i === state.step - 1;
-  $("shades").textContent = figure.options.first
-    ? writes
-      ? say("Shaded: where the model looks before it writes “{token}”.", place)
-      : say("Shaded: where “{token}” looks in the German sentence.", place)
-    : hidesToken
-      ? say("Shaded: where this step looks (layer {layer}, {head}).", place)
-      : writes
-        ? say("Shaded: where the step that writes “{token}” looks (layer {layer}, {head}).", place)
-        : say("Shaded: where “{token}” looks in the encoder (layer {layer}, {head}).", place);
+  const { first } = figure.options;
+  $("shades").textContent = shadesText(first, writes, hidesToken, { token, layer, head });
+}
+
+/** @param {boolean | undefined} first @param {boolean} writes @param {boolean} hidesToken
+ *  @param {{ token: string, layer: number, head: Head }} place */
+function shadesText(first, writes, hidesToken, { token, layer, head }) {
+  const place = { token, layer, head: headName(head) };
+  if (first && writes)
+    return say("Shaded: where the model looks before it writes “{token}”.", place);
+  if (first) return say("Shaded: where “{token}” looks in the German sentence.", place);
+  if (hidesToken) return say("Shaded: where this step looks (layer {layer}, {head}).", place);
+  if (writes)
+    return say(
+      "Shaded: where the step that writes “{token}” looks (layer {layer}, {head}).",
+      place,
+    );
+  return say("Shaded: where “{token}” looks in the encoder (layer {layer}, {head}).", place);
 }

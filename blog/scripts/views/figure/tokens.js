@@ -1,87 +1,89 @@
 // How a figure names the tokens of what it shows.
 
 import { plain } from "../../model/tokeniser.js";
-import { el, quoted } from "../dom.js";
+import { el, quoted } from "../../page/dom.js";
 import { told } from "../../page/language.js";
 
-export const isMarker = (token) => /^<\/?(s|bos|eos|pad)>$/.test(token);
-const isPunctuation = (token) => /^\p{P}+$/u.test(token);
+/** @typedef {"source" | "target" | "predicted"} Side */
+/** A row or column of a map: the places of its tokens, and how they are called; of a query in the
+ *  decoder, also what it reads and predicts, and which of these it is named after.
+ *  @typedef {{ members: number[], text: string, start: boolean, main?: Side, reads?: string,
+ *    predicts?: string }} Item */
+
+export const isMarker = (/** @type {string} */ token) => /^<\/?(s|bos|eos|pad)>$/.test(token);
+const standsAlone = (/** @type {string} */ token) => isMarker(token) || /^\p{P}+$/u.test(token);
 
 /** The names of a result's tokens. A model of whole words never writes "▁"; then each token is a
  *  word. */
 export class TokenNames {
-  constructor(result) {
-    this.result = result;
-    this.hasPieces = [result.source, result.target, result.predicted].some((tokens) =>
-      tokens.some((token) => token.startsWith("▁")),
-    );
+  constructor(/** @type {Result} */ { source, target, predicted }) {
+    this.tokens = { source, target, predicted };
+    const all = [...source, ...target, ...predicted];
+    this.hasPieces = all.some((token) => token.startsWith("▁"));
   }
 
+  isWhole(/** @type {string} */ token) {
+    return standsAlone(token) || token.startsWith("▁") || !this.hasPieces;
+  }
+
+  /** @param {string[]} tokens @param {number} i */
   startsWord(tokens, i) {
-    return (
-      i === 0 ||
-      tokens[i].startsWith("▁") ||
-      isPunctuation(tokens[i]) ||
-      isMarker(tokens[i]) ||
-      isMarker(tokens[i - 1]) ||
-      !this.hasPieces
-    );
+    return i === 0 || this.isWhole(tokens[i]) || isMarker(tokens[i - 1]);
   }
 
-  /** "dog"; "·board" for a piece that continues a word; "a snow·board" for several places. */
+  /** "dog"; "·board" for a piece that continues a word; "a snow·board" for several places.
+   *  @param {string[]} tokens @param {number[]} places */
   spell(tokens, places) {
-    const name = (i, n) => (this.startsWord(tokens, i) ? (n ? " " : "") : "·") + plain(tokens[i]);
-    return places.map(name).join("");
+    const names = places.map((i, n) => {
+      const before = this.startsWord(tokens, i) ? (n ? " " : "") : "·";
+      return before + plain(tokens[i]);
+    });
+    return names.join("");
   }
 
-  /** The name of a token that stands alone. */
+  /** The name of a token that stands alone. @param {string} token */
   piece(token) {
-    const whole =
-      isMarker(token) || token.startsWith("▁") || !this.hasPieces || isPunctuation(token);
-    return (whole ? "" : "·") + plain(token);
+    return (this.isWhole(token) ? "" : "·") + plain(token);
   }
 
   /** What the rows or columns of a map are: tokens, or words if they are `merged`.
-   *  @param {"source" | "target" | "predicted"} name @param {boolean} merged */
-  items(name, merged, isQuery) {
-    const tokens = this.result[name];
+   *  @param {Side} side @param {boolean} merged @param {boolean} isQuery */
+  items(side, merged, isQuery) {
+    const tokens = this.tokens[side];
+    /** @type {number[][]} */
     const groups = [];
     tokens.forEach((_, i) => {
       if (!merged || this.startsWord(tokens, i)) groups.push([i]);
-      else groups.at(-1).push(i);
+      else groups[groups.length - 1].push(i);
     });
-    return groups.map((members) => this.item(name, members, isQuery));
+    return groups.map((members) => this.item(side, members, isQuery));
   }
 
-  item(name, members, isQuery) {
-    const { source, target, predicted } = this.result;
-    const tokens = { source, target, predicted }[name];
+  /** @param {Side} side @param {number[]} members @param {boolean} isQuery @returns {Item} */
+  item(side, members, isQuery) {
+    const tokens = this.tokens[side];
     const text =
       members.length > 1
         ? plain(members.map((i) => tokens[i]).join(""))
         : this.spell(tokens, members);
     const item = { members, text, start: this.startsWord(tokens, members[0]) };
-    if (!isQuery || name === "source") return item;
-    return {
-      ...item,
-      reads: name === "target" ? text : this.spell(target, members),
-      predicts: name === "predicted" ? text : this.spell(predicted, members),
-      main: name,
-    };
+    if (!isQuery || side === "source") return item;
+    const { target, predicted } = this.tokens;
+    const reads = side === "target" ? text : this.spell(target, members);
+    const predicts = side === "predicted" ? text : this.spell(predicted, members);
+    return { ...item, main: side, reads, predicts };
   }
 }
 
-export function label(item) {
-  if (!item.main) return [el("bdi", { class: "main", title: item.text }, item.text)];
-  const half = (text, name) =>
-    el("bdi", { class: item.main === name ? "main" : "muted", title: text }, text);
-  return [half(item.reads, "target"), " → ", half(item.predicts, "predicted")];
+export function label(/** @type {Item} */ { main, text, reads = "", predicts = "" }) {
+  const half = (/** @type {string} */ title, /** @type {boolean} */ isMain) =>
+    el("bdi", { class: isMain ? "main" : "muted", title }, title);
+  if (!main) return [half(text, true)];
+  return [half(reads, main === "target"), " → ", half(predicts, main === "predicted")];
 }
 
-export const describeQuery = (item) =>
-  item.main
-    ? told("reads {read}, predicts {predicted}", {
-        read: quoted(item.reads),
-        predicted: quoted(item.predicts),
-      })
-    : [quoted(item.text)];
+export function describeQuery(/** @type {Item} */ { main, text, reads = "", predicts = "" }) {
+  if (!main) return [quoted(text)];
+  const names = { read: quoted(reads), predicted: quoted(predicts) };
+  return told("reads {read}, predicts {predicted}", names);
+}

@@ -1,15 +1,15 @@
 // The panels: a title, what can be chosen, and what to show of what the model computed.
 
-import { largest, softmax } from "../../model/tensors.js";
+import { dot, largest, softmax } from "../../model/tensors.js";
+import { el, percent } from "../../page/dom.js";
 import { say, told } from "../../page/language.js";
-import { el, percent } from "../dom.js";
+import { tree } from "../tree.js";
 import * as Trust from "../trust.js";
-import { causes } from "./causes.js";
-import { heat } from "./heat.js";
 import {
   bars,
   code,
   cutting,
+  heat,
   MOST,
   numbers,
   row,
@@ -19,97 +19,95 @@ import {
   top,
   wordTable,
 } from "./parts.js";
-import { tree } from "./tree.js";
 
+/** @typedef {import("../panels.js").Facts} Facts */
+/** @typedef {{ layer: number, head: number, token: number, key: number, step: number,
+ *    temperature: number, kind: Kind, whose: string, other: string }} Chosen */
+/** @typedef {(Node | string)[]} Drawn */
+/** @typedef {[title: string, choices: (keyof Chosen)[], draw: (f: Facts, chosen: Chosen,
+ *    choose: (changes: Partial<Chosen>) => void) => Drawn | Promise<Drawn>]} PanelKind */
+
+const LISTED_KEYS = 6;
 export const BREAKS = "Ein kleiner Junge spielt im Park mit einem Hund."; // many heads are missed here
+
+/** @type {Record<string, PanelKind>} */
 export const PANELS = {
   vectors: [
     say("A token becomes a vector"),
     ["token"],
-    (f, { token }) => [
-      row(say("tokens"), code(f.source.join(" | "))),
-      row(say("ids"), code(f.src.join("  "))),
-      row(say("row {id}", { id: f.src[token] }), numbers(f.rows[token])),
-      row(say("times {factor}", { factor: `√${f.rows[0].length}` }), numbers(f.embedded[token])),
-      row(
-        say("root mean square"),
-        code(`${size(f.rows[token]).toFixed(2)} → ${size(f.embedded[token]).toFixed(2)}`),
-      ),
-      row(
-        say("nearest rows"),
-        code(
-          f.near[token]
-            .map(({ id, cosine }) => `${f.name([id])[0]} ${cosine.toFixed(2)}`)
-            .join("   "),
+    ({ name, near, source, src, rows, embedded }, { token }) => {
+      const count = rows[token].length;
+      const [before, after] = [size(rows[token]).toFixed(2), size(embedded[token]).toFixed(2)];
+      const similar = near[token].map(({ id, cosine }) => `${name([id])[0]} ${cosine.toFixed(2)}`);
+      return [
+        row(say("tokens"), code(source.join(" | "))),
+        row(say("ids"), code(src.join("  "))),
+        row(say("row {id}", { id: src[token] }), numbers(rows[token])),
+        row(say("times {factor}", { factor: `√${count}` }), numbers(embedded[token])),
+        row(say("root mean square"), code(`${before} → ${after}`)),
+        row(say("nearest rows"), code(similar.join("   "))),
+        say(
+          "Each strip has all {count} numbers, orange above zero and blue below. The nearest rows are those of the tokens with the largest cosine: what the model takes for similar.",
+          { count },
         ),
-      ),
-      say(
-        "Each strip has all {count} numbers, orange above zero and blue below. The nearest rows are those of the tokens with the largest cosine: what the model takes for similar.",
-        { count: f.rows[0].length },
-      ),
-    ],
+      ];
+    },
   ],
   positions: [
     say("The position is added"),
     ["token"],
-    (f, { token }) =>
-      f.config.rotary
-        ? [
-            el(
-              "p",
-              {},
-              say(
-                "This model adds no positions: each self-attention rotates its queries and keys (see Since 2017).",
-              ),
-            ),
-          ]
-        : [
-            row(say("embedding"), numbers(f.embedded[token], top(f.input[token]))),
-            row(
-              symbol("PE", say("position {position}", { position: token })),
-              numbers(f.positions[token], top(f.input[token])),
-            ),
-            row(say("sum"), numbers(f.input[token])),
-          ],
+    ({ config, embedded, positions, input }, { token }) => {
+      if (config.rotary)
+        return [
+          say(
+            "This model adds no positions: each self-attention rotates its queries and keys (see Since 2017).",
+          ),
+        ];
+      const highest = top(input[token]);
+      const place = symbol("PE", say("position {position}", { position: token }));
+      return [
+        row(say("embedding"), numbers(embedded[token], highest)),
+        row(place, numbers(positions[token], highest)),
+        row(say("sum"), numbers(input[token])),
+      ];
+    },
   ],
   heads: [
     say("Whom a token looks at, and why"),
     ["layer", "head", "token", "key"],
-    (f, { layer, head, token, key }, choose) => {
-      const weights = f.layers[layer].weights[head];
-      return [
-        heat(f.source, f.source, (q, k) => weights[q][k], say("Attention weights of the encoder"), {
-          chosen: [token, key],
-          choose: (q, k) => choose({ token: q, key: k }),
-        }),
-        ...cutting(f.source),
-        el(
-          "p",
-          {},
-          ...told(
-            "Each row adds up to 1; weights below .10 have a colour, but no number. With these weights, the row’s token gets the mean of all values {V}. Click a weight to see where it comes from.",
-            { V: symbol("V") },
-          ),
+    (f, { layer, head, token, key }, choose) => [
+      heat(
+        f.source,
+        f.source,
+        (q, k) => f.layers[layer].weights[head][q][k],
+        say("Attention weights of the encoder"),
+        [token, key],
+        (q, k) => choose({ token: q, key: k }),
+      ),
+      ...cutting(f.source),
+      el(
+        "p",
+        {},
+        ...told(
+          "Each row adds up to 1; weights below .10 have a colour, but no number. With these weights, the row’s token gets the mean of all values {V}. Click a weight to see where it comes from.",
+          { V: symbol("V") },
         ),
-        causes(f, layer, head, token, key),
-      ];
-    },
+      ),
+      causes(f, layer, head, token, key),
+    ],
   ],
   residual: [
     say("The stream before and after attention"),
     ["layer", "token"],
-    (f, { layer, token }) => {
-      const { before, normed, attended, between } = f.layers[layer],
-        pre = f.config.norm === "pre",
-        scale = top(before[token], between[token]);
-      const show = (x, ...scales) =>
-        el(
-          "span",
-          {},
-          numbers(x[token], ...scales),
-          " ",
-          say("root mean square {size}", { size: size(x[token]).toFixed(2) }),
-        );
+    ({ layers, config }, { layer, token }) => {
+      const { before, normed, attended, between } = layers[layer];
+      const pre = config.norm === "pre";
+      const scale = top(before[token], between[token]);
+      /** @param {Vectors} x @param {number} [highest] */
+      const show = ({ [token]: vector }, highest) => {
+        const text = say("root mean square {size}", { size: size(vector).toFixed(2) });
+        return el("span", {}, numbers(vector, highest), " ", text);
+      };
       return [
         row(symbol("x", say("the stream x")), show(before, scale)),
         row(pre ? say("normalised, times the gain") : say("as it is"), show(normed)),
@@ -121,23 +119,25 @@ export const PANELS = {
   neurons: [
     say("Which neurons answer"),
     ["layer", "token"],
-    (f, { layer, token }) => {
-      const inner = f.layers[layer].inner,
-        [first, ...rest] = largest(inner[token], 3),
-        active = inner[token].filter((value) => value > 0).length;
-      const strongest = [first, ...rest]
+    ({ layers, source }, { layer, token }) => {
+      const { inner } = layers[layer];
+      const neurons = largest(inner[token], 3);
+      const strongest = neurons
         .map((n) => say("number {n} ({value})", { n, value: inner[token][n].toFixed(2) }))
         .join(say(", "));
-      const answering = f.source
-          .map((name, t) => [name, inner[t][first], t === token])
-          .filter(([, value, own]) => value > 0.005 || own),
-        silent = f.source.length - answering.length;
+      const answers = inner.map((ofToken) => ofToken[neurons[0]]);
+      const places = [...source.keys()].filter((t) => answers[t] > 0.005 || t === token);
+      const silent = source.length - places.length;
+      const active = inner[token].filter((value) => value > 0).length;
       return [
         say(
           "Of {all} neurons, {active} are above zero for “{token}”. The strongest are {strongest}. The first of these answers to the tokens of the sentence like this:",
-          { all: inner[token].length, active, token: f.source[token], strongest },
+          { all: inner[token].length, active, token: source[token], strongest },
         ),
-        bars(answering, (value) => value.toFixed(2)),
+        bars(
+          places.map((t) => [source[t], answers[t], t === token]),
+          (value) => value.toFixed(2),
+        ),
         ...(silent ? [say("For the other {count} tokens it is zero.", { count: silent })] : []),
       ];
     },
@@ -145,29 +145,32 @@ export const PANELS = {
   masks: [
     say("The mask on what has been written"),
     ["layer", "head"],
-    (f, { layer, head }) => [
-      heat(
-        f.written,
-        f.written,
-        (q, k) => lookBack(f, layer, head, q)[k] ?? 0,
-        say("Attention weights of the decoder"),
-        { weight: (q, k) => lookBack(f, layer, head, q)[k] ?? null },
-      ),
-      ...cutting(f.written),
-      say("Hatched: later tokens, which the mask hides."),
-    ],
+    ({ written, steps }, { layer, head }) => {
+      // the decoder's weights for itself at a step; without the mask, after all steps
+      const whole = steps[steps.length - 1].whole?.[layer];
+      return [
+        heat(
+          written,
+          written,
+          (q, k) => (whole?.[q] ?? steps[q].decoder[layer][0])[head][k] ?? null,
+          say("Attention weights of the decoder"),
+        ),
+        ...cutting(written),
+        say("Hatched: later tokens, which the mask hides."),
+      ];
+    },
   ],
   cross: [
     say("Where the decoder looks"),
     ["layer", "head"],
-    (f, { layer, head }) => [
+    ({ predicted, source, steps }, { layer, head }) => [
       heat(
-        f.predicted,
-        f.source,
-        (q, k) => f.steps[q].cross[layer][0][head][k],
+        predicted,
+        source,
+        (q, k) => steps[q].cross[layer][0][head][k],
         say("Weights of the cross-attention"),
       ),
-      ...cutting(f.predicted, f.source),
+      ...cutting(predicted, source),
       say(
         "Each row is a step, with the token that it writes: where the decoder looked before it wrote that.",
       ),
@@ -176,21 +179,15 @@ export const PANELS = {
   logits: [
     say("A score for every token"),
     ["step"],
-    (f, { step }) => {
-      const { logits } = f.steps[step],
-        p = softmax(logits),
-        ids = largest(p, 6);
+    ({ steps, written, name, ids }, { step }) => {
+      const { logits } = steps[step];
+      const p = softmax(logits);
+      const label = (/** @type {number} */ id) => `${name([id])[0]} (${logits[id].toFixed(1)})`;
       return [
         say("After “{written}”:", {
-          written: f.written.slice(1, step + 1).join(" ") || say("nothing but <s>"),
+          written: written.slice(1, step + 1).join(" ") || say("nothing but <s>"),
         }),
-        bars(
-          ids.map((id) => [
-            `${f.name([id])[0]} (${logits[id].toFixed(1)})`,
-            p[id],
-            id === f.ids[step + 1],
-          ]),
-        ),
+        bars(largest(p, 6).map((id) => [label(id), p[id], id === ids[step + 1]])),
         say(
           "In brackets the logit; the bar is the probability. Bold: the token that the search took.",
         ),
@@ -200,13 +197,13 @@ export const PANELS = {
   temperature: [
     say("The same logits at another temperature"),
     ["step", "temperature"],
-    (f, { step, temperature }) => {
-      const { logits } = f.steps[step],
-        p = softmax(logits.map((logit) => (10 * logit) / temperature)),
-        ids = largest(logits, 8),
-        among = ids.reduce((sum, id) => sum + p[id], 0);
+    ({ steps, name }, { step, temperature }) => {
+      const { logits } = steps[step];
+      const p = softmax(logits.map((logit) => (10 * logit) / temperature));
+      const ids = largest(logits, 8);
+      const among = ids.reduce((sum, id) => sum + p[id], 0);
       return [
-        bars(ids.map((id) => [f.name([id])[0], p[id]])),
+        bars(ids.map((id) => [name([id])[0], p[id]])),
         say("Temperature {temperature}: the other {count} tokens have {share} together.", {
           temperature: (temperature / 10).toFixed(1),
           count: (p.length - ids.length).toLocaleString("en"),
@@ -218,26 +215,31 @@ export const PANELS = {
   beam: [
     say("The search as a tree"),
     [],
-    (f) => [
-      tree(f),
-      say("The best way is drawn bold: “{translation}”", { translation: f.translation }),
+    ({ nodes, best, name, translation }) => [
+      scrolling(
+        say("The beam as a tree"),
+        tree(nodes, best, ({ id }) => name([id])[0]),
+      ),
+      say("The best way is drawn bold: “{translation}”", { translation }),
     ],
   ],
   lens: [
     say("What each layer would say"),
     [],
-    async (f) => {
-      const steps = (await f.ask("lens", {})).slice(0, MOST); // (T, N) of { id, p }
-      const cell = ({ id, p }) => ({ text: f.name([id])[0], share: p, title: percent(p) });
-      const layers = steps[0].map((_, n) => [
-        say("layer {layer}", { layer: n + 1 }),
-        steps.map((step) => cell(step[n])),
-      ]);
-      const columns = steps.map((_, t) => `${t + 1}`);
-      const table = wordTable(say("step"), columns, layers);
+    async ({ ask, name, predicted }) => {
+      /** By step and layer. @type {{ id: number, p: number }[][]} */
+      const steps = (await ask("lens", {})).slice(0, MOST);
+      const table = wordTable(
+        say("step"),
+        steps.map((_, t) => `${t + 1}`),
+        steps[0].map((_, n) => [
+          say("layer {layer}", { layer: n + 1 }),
+          steps.map(({ [n]: { id, p } }) => ({ text: name([id])[0], share: p, title: percent(p) })),
+        ]),
+      );
       return [
         scrolling(say("What each layer would say"), table),
-        ...cutting(f.predicted),
+        ...cutting(predicted),
         say(
           "The stronger the colour, the surer the layer. The last row is the translation, if the greedy choice is the beam’s.",
         ),
@@ -248,11 +250,10 @@ export const PANELS = {
     say("One head less"),
     ["whose", "kind"],
     async (f, { whose, kind }) => {
-      const { whole, rows } = await f.ask("removed", {
-          kind,
-          ...(whose === "own" ? {} : { sentence: BREAKS }),
-        }),
-        changed = rows.filter(({ text }) => text !== whole);
+      const sentence = whose === "own" ? f.sentence : BREAKS;
+      /** @type {{ whole: string, rows: { layer: number, head: number, text: string }[] }} */
+      const { whole, rows } = await f.ask("removed", { kind, sentence });
+      const changed = rows.filter(({ text }) => text !== whole);
       return [
         row(say("all heads"), el("span", { dir: "auto" }, whole)),
         ...changed.map(({ layer, head, text }) =>
@@ -273,18 +274,20 @@ export const PANELS = {
     ["other", "step"],
     async (f, { other, step }) => {
       if (!other.trim()) return [say("Change one word in the second sentence.")];
+      /** @type {ReturnType<typeof import("../../model/trace.js").patched>} */
       const { at, names, rows } = await f.ask("patch", { other, step: step < 0 ? null : step });
-      const written = f.written.slice(1, at + 1).join(" ") || "<s>";
-      const cells = ({ p }) => p.map((share) => ({ text: percent(share), share }));
       const table = wordTable(
         say("replaced"),
         f.name(names),
-        rows.map((replaced) => [replacement(f, replaced), cells(replaced)]),
+        rows.map(({ kind, layers, p }) => [
+          replacement(f.config.N, kind, layers),
+          p.map((share) => ({ text: percent(share), share })),
+        ]),
       );
       return [
         say(
           "At step {step}, after “{written}”, the output of these sublayers is taken from the second sentence:",
-          { step: at + 1, written },
+          { step: at + 1, written: f.written.slice(1, at + 1).join(" ") || "<s>" },
         ),
         scrolling(say("Attention from another sentence"), table),
         names[0] === names[1]
@@ -297,14 +300,48 @@ export const PANELS = {
   ],
 };
 
-function replacement({ config }, { kind, layers }) {
+/** @param {number} N @param {Kind} kind @param {number[]} layers */
+function replacement(N, kind, layers) {
   if (!layers.length) return say("nothing");
   if (kind === "decoder") return say("self-attention of all layers (control)");
   if (layers.length === 1) return say("cross-attention of layer {layer}", { layer: layers[0] + 1 });
-  if (layers.length === config.N) return say("cross-attention of all layers");
+  if (layers.length === N) return say("cross-attention of all layers");
   return say("cross-attention of the last two layers");
 }
 
-// The decoder's weights for itself at a step; without the mask, after all steps.
-const lookBack = (f, layer, head, q) =>
-  f.steps.at(-1).whole?.[layer][q][head] ?? f.steps[q].decoder[layer][0][head];
+/** Where a weight comes from: query, key, their products, the sum, its part of √d_k, and the
+ *  softmax of the row.
+ *  @param {Facts} f @param {number} layer @param {number} head @param {number} q @param {number} k */
+function causes({ layers, config, source, switches }, layer, head, q, k) {
+  const { queries, keys, ...ofLayer } = layers[layer];
+  const [scores, weights] = [ofLayer.scores[head][q], ofLayer.weights[head][q]];
+  const width = queries[0].length / config.h;
+  const part = [head * width, (head + 1) * width];
+  const [query, key] = [queries[q].slice(...part), keys[k].slice(...part)];
+  const scale = top(query, key);
+  const words = { weight: weights[k].toFixed(3), query: source[q], key: source[k] };
+  const title = say("Where the weight {weight} comes from: “{query}” looks at “{key}”", words);
+  const strongest = largest(weights, LISTED_KEYS);
+  const listed = strongest.includes(k) ? strongest : [...strongest.slice(0, -1), k];
+  const sum = dot(query, 0, key, 0, width).toFixed(2);
+  const score = (/** @type {number} */ i) => scores[i].toFixed(2);
+  const divided = `${sum} / ${Math.sqrt(width).toFixed(2)} = ${score(k)}`;
+  const powers = [...scores].map((value) => Math.exp(value - Math.max(...scores)));
+  const total = powers.reduce((a, b) => a + b, 0).toFixed(3);
+  const share = `${powers[k].toFixed(3)} / ${total} = ${words.weight}`;
+  return el(
+    "div",
+    { class: "panel-causes" },
+    el("p", {}, el("strong", {}, title)),
+    row(el("span", {}, ...told("query {Q}", { Q: symbol("Q") })), numbers(query, scale)),
+    row(el("span", {}, ...told("key {K}", { K: symbol("K") })), numbers(key, scale)),
+    row(say("{count} products", { count: width }), numbers(query.map((x, i) => x * key[i]))),
+    row(say("their sum"), code(sum)),
+    ...(switches?.scaling === false
+      ? []
+      : [row(say("divided by √{width}", { width }), code(divided))]),
+    row(say("softmax of the row"), code(`e^${score(k)} / ${say("sum over all keys")} = ${share}`)),
+    bars(listed.map((i) => [`${source[i]} (${score(i)})`, weights[i], i === k])),
+    say("In brackets the scores of this row, the largest first; the bars are the weights."),
+  );
+}

@@ -1,95 +1,123 @@
-// What panels and the walk put into a panel: strips of numbers, bars, rows.
+// What panels and the walk put into a panel: strips of numbers, bars, rows, maps.
 
+import { dot } from "../../model/tensors.js";
+import { el, percent, pixels, rowsOf } from "../../page/dom.js";
 import { say } from "../../page/language.js";
-import { el, percent } from "../dom.js";
 
-export const code = (text) => el("code", {}, text);
-export const size = (vector) =>
-  Math.sqrt(vector.reduce((sum, value) => sum + value * value, 0) / vector.length);
-export const dot = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
-const three = (vector) =>
-  code([...vector.slice(0, 3)].map((value) => value.toFixed(2)).join(" ") + " …");
-// All numbers of a vector as colours, blue below zero and orange above it; strips with one `top`
-// can be compared.
-function strip(vector, top = Math.max(...vector.map(Math.abs))) {
-  const canvas = el("canvas", {
-    class: "panel-strip",
-    width: vector.length,
-    height: 1,
-    role: "img",
-    "aria-label": say("{count} numbers from {low} to {high}", {
-      count: vector.length,
-      low: Math.min(...vector).toFixed(2),
-      high: Math.max(...vector).toFixed(2),
-    }),
-  });
-  const image = new ImageData(vector.length, 1);
-  vector.forEach((value, i) =>
-    image.data.set(
-      [
-        ...(value < 0 ? [20, 110, 220] : [225, 115, 15]),
-        255 * Math.min(1, Math.abs(value) / (top || 1)),
-      ],
-      4 * i,
-    ),
-  );
-  canvas.getContext("2d").putImageData(image, 0, 0);
-  canvas.addEventListener("pointermove", ({ offsetX }) => {
-    const i = Math.max(
-      0,
-      Math.min(vector.length - 1, Math.floor((offsetX / canvas.clientWidth) * vector.length)),
-    );
-    canvas.title = say("number {n}: {value}", { n: i + 1, value: vector[i].toFixed(3) });
-  });
-  return canvas;
-}
-export const numbers = (vector, top) =>
-  el("span", { class: "panel-numbers" }, strip(vector, top), three(vector));
-export const top = (...vectors) =>
-  Math.max(...vectors.map((vector) => Math.max(...vector.map(Math.abs))));
-export const row = (name, value) => el("p", { class: "panel-row" }, el("span", {}, name), value);
-export const symbol = (letters, ...text) =>
-  el(
-    "span",
-    { class: "panel-symbol", "data-symbol": letters, tabindex: "0" },
-    ...(text.length ? text : letters),
-  ); // which the page lights up in its formulas
-export const bars = (entries, show = percent) => {
-  const most = Math.max(...entries.map(([, value]) => value));
-  return el(
-    "div",
-    { class: "panel-bars" },
-    ...entries.flatMap(([name, value, strong]) => [
-      el(strong ? "strong" : "span", {}, name),
-      el("i", { style: `width:${Math.max(0.3, (100 * value) / most)}%` }),
-      el("span", {}, show(value)),
-    ]),
-  );
-};
+/** @typedef {(q: number, k: number) => number | null} ByCell */
+
 export const MOST = 40; // rows and columns of a map that are drawn
+
+export const code = (/** @type {string} */ text) => el("code", {}, text);
+/** The root of the mean square. @param {Numbers} vector */
+export const size = (vector) => Math.sqrt(dot(vector, 0, vector, 0, vector.length) / vector.length);
+/** The largest absolute number. @param {...Numbers} vectors */
+export const top = (...vectors) =>
+  Math.max(...vectors.map((vector) => Math.max(...[...vector].map(Math.abs))));
+/** @param {Node | string} name @param {Node | string} value */
+export const row = (name, value) => el("p", { class: "panel-row" }, el("span", {}, name), value);
+/** What the page lights up in its formulas. @param {string} letters */
+export const symbol = (letters, text = letters) =>
+  el("span", { class: "panel-symbol", "data-symbol": letters, tabindex: 0 }, text);
+/** @param {...string[]} lists */
 export const cutting = (...lists) =>
   lists.some((list) => list.length > MOST)
     ? [say("Only the first {count} tokens of a long sentence are drawn.", { count: MOST })]
     : [];
 
-/** What may be wider than the page. */
-export const scrolling = (title, content, name = "") =>
-  el(
-    "div",
-    { class: `panel-scroll ${name}`.trim(), tabindex: "0", role: "group", "aria-label": title },
-    content,
-  );
+/** All numbers of a vector as colours, blue below zero and orange above it, and the first three as
+ *  text; strips with one `highest` can be compared. */
+export function numbers(/** @type {Numbers} */ vector, highest = top(vector)) {
+  const count = vector.length;
+  const [low, high] = [Math.min(...vector).toFixed(2), Math.max(...vector).toFixed(2)];
+  const colours = [...vector].flatMap((value) => [
+    ...(value < 0 ? [20, 110, 220] : [225, 115, 15]),
+    255 * Math.min(1, Math.abs(value) / (highest || 1)),
+  ]);
+  const canvas = pixels(count, colours, {
+    class: "panel-strip",
+    role: "img",
+    "aria-label": say("{count} numbers from {low} to {high}", { count, low, high }),
+  });
+  canvas.addEventListener("pointermove", ({ offsetX }) => {
+    const at = Math.floor((offsetX / canvas.clientWidth) * count);
+    const i = Math.max(0, Math.min(count - 1, at));
+    canvas.title = say("number {n}: {value}", { n: i + 1, value: vector[i].toFixed(3) });
+  });
+  const first = [...vector.slice(0, 3)].map((value) => value.toFixed(2)).join(" ");
+  return el("span", { class: "panel-numbers" }, canvas, code(`${first} …`));
+}
 
-/** A table of words with a colour: columns have names, rows a name and cells { text, share }. */
+/** Bars with names; a third `true` makes a name bold. */
+export function bars(/** @type {[string, number, boolean?][]} */ entries, show = percent) {
+  const most = Math.max(...entries.map(([, value]) => value));
+  const lines = entries.flatMap(([name, value, strong]) => [
+    el(strong ? "strong" : "span", {}, name),
+    el("i", { style: `width:${Math.max(0.3, (100 * value) / most)}%` }),
+    el("span", {}, show(value)),
+  ]);
+  return el("div", { class: "panel-bars" }, ...lines);
+}
+
+/** What may be wider than the page. @param {string} title @param {Element} content */
+export function scrolling(title, content, name = "") {
+  const attributes = { tabindex: 0, role: "group", "aria-label": title };
+  return el("div", { class: `panel-scroll ${name}`.trim(), ...attributes }, content);
+}
+
+/** A table with names of columns and rows. @param {string} kind @param {Node} corner
+ *  @param {(Node | string)[]} columns @param {[string, Node[]][]} rows */
+function named(kind, corner, columns, rows) {
+  const head = [corner, ...columns.map((name) => el("th", { scope: "col" }, name))];
+  const body = rows.map(([name, cells]) => [el("th", { scope: "row" }, name), ...cells]);
+  return el("table", { class: kind }, ...rowsOf(head, body));
+}
+
+/** A table of words with a colour: columns have names, rows a name and cells.
+ *  @param {string} corner @param {string[]} columns
+ *  @param {[string, { text: string, share: number, title?: string }[]][]} rows */
 export function wordTable(corner, columns, rows) {
-  const column = (name) => el("th", { scope: "col" }, name);
-  const cell = ({ text, share, title = "" }) =>
-    el("td", { style: `--w:${(0.6 * share).toFixed(2)}`, title }, text);
-  const row = ([name, cells]) => el("tr", {}, el("th", { scope: "row" }, name), ...cells.map(cell));
-  return el(
-    "table",
-    { class: "panel-heat words" },
-    el("thead", {}, el("tr", {}, column(corner), ...columns.map(column))),
-    el("tbody", {}, ...rows.map(row)),
-  );
+  const body = rows.map(([name, cells]) => {
+    const coloured = cells.map(({ text, share, title = "" }) =>
+      el("td", { style: `--w:${(0.6 * share).toFixed(2)}`, title }, text),
+    );
+    return /** @type {[string, Node[]]} */ ([name, coloured]);
+  });
+  return named("panel-heat words", el("th", { scope: "col" }, corner), columns, body);
+}
+
+/** A map of weights with words on its axes. A weight colours its cell, null hides it; `chosen` is
+ *  the cell that is looked into, and a click `choose`s another one.
+ *  @param {string[]} queries @param {string[]} keys @param {ByCell} weight @param {string} title
+ *  @param {number[]} [chosen] @param {(q: number, k: number) => void} [choose] */
+export function heat(queries, keys, weight, title, chosen, choose) {
+  const columns = keys.slice(0, MOST);
+  const cell = (/** @type {number} */ q, /** @type {number} */ k) => {
+    const [query, key] = [queries[q], keys[k]];
+    const share = weight(q, k);
+    if (share === null)
+      return el("td", {
+        class: "hidden",
+        title: say("{query} may not look at {key}", { query, key }),
+      });
+    const text = share.toFixed(2);
+    const attributes = {
+      style: `--w:${share.toFixed(3)}`,
+      title: `${query} → ${key}: ${text}`,
+      class: chosen?.join() === `${q},${k}` ? "chosen" : "",
+    };
+    return el("td", attributes, share >= 0.1 ? text.replace(/^0(?=\.)/, "") : "");
+  };
+  const names = columns.map((key) => el("span", {}, key));
+  const rows = queries.slice(0, MOST).map((query, q) => {
+    const cells = columns.map((_, k) => cell(q, k));
+    return /** @type {[string, Node[]]} */ ([query, cells]);
+  });
+  const table = named("panel-heat", el("td"), names, rows);
+  table.addEventListener("click", ({ target }) => {
+    const td = /** @type {Element} */ (target).closest("td");
+    const tr = td?.closest("tr");
+    if (td && tr && tr.rowIndex > 0) choose?.(tr.rowIndex - 1, td.cellIndex - 1);
+  });
+  return scrolling(title, table, choose ? "touched" : "");
 }
