@@ -11,6 +11,12 @@ export function el(tag, properties = {}, ...children) {
   return element;
 }
 
+/** A button, and what a click on it does.
+ *  @param {string} textContent @param {(event: MouseEvent) => void} onclick
+ *  @param {Partial<HTMLButtonElement>} properties */
+export const button = (textContent, onclick, properties = {}) =>
+  el("button", { type: "button", textContent, onclick, ...properties });
+
 /** The element that every page has under this id. @param {string} id */
 export const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
@@ -26,3 +32,26 @@ const asHtml = (element) => /** @type {HTMLElement} */ (element);
 
 /** What an event happened to. @param {Event} event */
 export const targetOf = (event) => /** @type {HTMLElement} */ (event.target);
+
+/** A button opens what lies over the page; Escape, a click elsewhere or on a link in it close it.
+ *  @param {HTMLElement} opener @param {HTMLElement} drawer @param {() => void} opened */
+export function startDrawer(opener, drawer, opened = () => {}) {
+  const isOpen = () => drawer.classList.contains("open");
+  /** @param {boolean} open */
+  const show = (open) => {
+    drawer.classList.toggle("open", open);
+    opener.ariaExpanded = String(open);
+    if (open) opened();
+  };
+  opener.addEventListener("click", () => show(!isOpen()));
+  document.addEventListener("click", (event) => {
+    const target = targetOf(event);
+    const inside = drawer.contains(target) || opener.contains(target);
+    if (!inside || (drawer.contains(target) && target.closest("a"))) show(false);
+  });
+  addEventListener("keydown", ({ key }) => {
+    if (key !== "Escape" || !isOpen()) return;
+    show(false);
+    opener.focus();
+  });
+}

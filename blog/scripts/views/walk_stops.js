@@ -3,7 +3,7 @@
 
 import { largest, softmax } from "../model/tensors.js";
 import { say } from "../page/language.js";
-import { bars, code, el, look, numbers, row, size } from "./panels.js";
+import { bars, code, el, numbers, row, size } from "./panels.js";
 
 /** A layer of the encoder: weights (h)(S)(S), and vectors of each token.
  *  @typedef {{ weights: number[][][], between: number[][], inner: number[][], after: number[][] }}
@@ -12,13 +12,13 @@ import { bars, code, el, look, numbers, row, size } from "./panels.js";
  *  attentions.
  *  @typedef {{ logits: number[], cross: number[][][][], decoder: number[][][][] }} Step */
 /** What the model computes on the way (model/trace.js), vectors (S)(d_model).
- *  @typedef {{ sentence: string, translation: string, config: { h: number, norm: string },
+ *  @typedef {{ sentence: string, translation: string, config: { N: number, h: number, norm: string },
  *    src: number[], ids: number[], source: string[], written: string[], predicted: string[],
  *    name: (ids: number[]) => string[], rows: number[][], embedded: number[][],
  *    positions: number[][], input: number[][], memory: number[][], layers: Layer[], steps: Step[],
  *    near: { id: number, cosine: number }[][] }} Trace */
 /** The same, and whom we follow.
- *  @typedef {Awaited<ReturnType<typeof follow>>} Facts */
+ *  @typedef {ReturnType<typeof followed>} Facts */
 /** A stop: the part of the figure, a title, the section that explains it, what is asked (a
  *  question, its answers, the right one), and what is told.
  *  @typedef {{ part: string, title: string, section: string,
@@ -28,7 +28,7 @@ import { bars, code, el, look, numbers, row, size } from "./panels.js";
 /** The tokens with the largest weights, and these.
  *  @param {string[]} tokens @param {number[]} weights
  *  @returns {[string, number][]} */
-const strongest = (tokens, weights, n = 5) =>
+export const strongest = (tokens, weights, n = 5) =>
   tokens
     .map((token, i) => /** @type {[string, number]} */ ([token, weights[i]]))
     .sort((a, b) => b[1] - a[1])
@@ -56,19 +56,17 @@ function step_to_follow(predicted, steps) {
   return sure.length ? sure.indexOf(Math.min(...sure)) : 0;
 }
 
-/** @param {any} engine page/engine.js's, which has no types yet @param {string} sentence */
-export async function follow(engine, sentence) {
-  const f = /** @type {Trace} */ (await look({ engine, sentence }));
-  const head = Math.min(1, f.config.h - 1);
-  const first = f.layers[0].weights[head];
-  const word = word_to_follow(f.source, first);
-  const step = step_to_follow(f.predicted, f.steps);
-  const { logits, cross, decoder } = f.steps[step];
+/** What is computed of a sentence, and whom we follow through it: the word that looks hardest at
+ *  another one, the head that shows it, and the step at which the model is least sure of a word.
+ *  @param {Trace} f as views/panels.js has it */
+export function followed(f) {
+  const { config, layers, predicted, source, steps } = f;
+  const head = Math.min(1, config.h - 1);
+  const word = word_to_follow(source, layers[0].weights[head]);
+  const step = step_to_follow(predicted, steps);
+  const { logits, cross, decoder } = steps[step];
   const p = softmax(logits);
   const heads = (cross.at(-2) ?? cross[0])[0];
-  const mean_of_heads = f.source.map(
-    (_, s) => heads.reduce((sum, weights) => sum + weights[s], 0) / heads.length,
-  );
   return {
     ...f,
     head,
@@ -76,11 +74,10 @@ export async function follow(engine, sentence) {
     step,
     p,
     likeliest: largest(p, 5),
-    cross: mean_of_heads,
-    own: first[word],
+    cross: source.map((_, s) => heads.reduce((sum, row) => sum + row[s], 0) / heads.length),
+    own: layers[0].weights[head][word],
     back: decoder[decoder.length - 1][0][0],
-    x: f.input,
-    layer: f.layers[0],
+    layer: layers[0],
   };
 }
 
@@ -90,17 +87,22 @@ const among = (names, right, n = 4) =>
   [right, ...[...new Set(names)].filter((name) => name !== right).slice(0, n - 1)].sort();
 
 /** What it has written before the step that we follow. @param {Facts} f */
-const written_before = (f) => f.written.slice(1, f.step + 1).join(" ");
+export const written_before = (f) => f.written.slice(1, f.step + 1).join(" ");
 
 /** The row most like that of the word that we follow. @param {Facts} f */
 const nearest = (f) => f.name([f.near[f.word][0].id])[0];
 
 /** How many hidden units are above zero for it. @param {Facts} f */
-const active_units = ({ layer, word }) => layer.inner[word].filter((value) => value > 0).length;
+export const active_units = ({ layer, word }) =>
+  layer.inner[word].filter((value) => value > 0).length;
 
 /** @param {number[]} before @param {number[]} after */
-const row_of_sizes = (before, after) =>
+export const row_of_sizes = (before, after) =>
   row(say("root mean square"), code(`${size(before).toFixed(2)} → ${size(after).toFixed(2)}`));
+
+/** A token's name and probability at the step that we follow, and whether it is written.
+ *  @param {Facts} f @param {number} id */
+export const chance_of = (f, id) => [f.name([id])[0], f.p[id], id === f.ids[f.step + 1]];
 
 /** @type {Stop[]} */
 export const STOPS = [
@@ -170,7 +172,7 @@ export const STOPS = [
         "Attention does not know the order of what it reads. So each position has a vector of its own, of sines and cosines, and it is added.",
       ),
       row(say("position {position}", { position: f.word }), numbers(f.positions[f.word])),
-      row(say("sum"), numbers(f.x[f.word])),
+      row(say("sum"), numbers(f.input[f.word])),
     ],
   },
   {
@@ -214,9 +216,9 @@ export const STOPS = [
         : say(
             "What attention found is added to what was there before: that is the residual connection. Then the sum is normalised.",
           ),
-      row(say("before"), numbers(f.x[f.word])),
+      row(say("before"), numbers(f.input[f.word])),
       row(say("after"), numbers(f.layer.between[f.word])),
-      row_of_sizes(f.x[f.word], f.layer.between[f.word]),
+      row_of_sizes(f.input[f.word], f.layer.between[f.word]),
     ],
   },
   {
@@ -313,7 +315,7 @@ export const STOPS = [
         "The last vector is compared with the row of each of the {count} tokens, and a softmax turns the scores into probabilities.",
         { count: f.p.length.toLocaleString("en") },
       ),
-      bars(f.likeliest.map((id) => [f.name([id])[0], f.p[id], id === f.ids[f.step + 1]])),
+      bars(f.likeliest.map((id) => chance_of(f, id))),
       say("It writes “{token}”. Then it reads this token, and goes on until it writes </s>:", {
         token: f.predicted[f.step],
       }),
