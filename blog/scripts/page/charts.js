@@ -1,6 +1,7 @@
 // Charts are drawn when they come near the screen, in the theme's colours, one after the other so
 // that the page stays quick, and dropped when they are far away: each has thousands of elements.
 
+import { unpack } from "../model/tensors.js";
 import { all, byId, el } from "./dom.js";
 import { isDark } from "./theme.js";
 
@@ -98,24 +99,19 @@ async function draw(figure) {
 /** Read when the first chart is drawn. @type {Promise<void> | undefined} */
 let vega;
 async function loadVega() {
-  const textContent = await unpack(byId("vega"));
+  const textContent = await textOf(byId("vega"));
   await breath();
   document.head.append(el("script", { textContent }));
   await breath();
 }
 
-/** What page.py compressed: gzip in base64. @param {Element} element */
-async function unpack(element) {
-  const letters = atob(element.textContent ?? "");
-  const bytes = Uint8Array.from(letters, (letter) => letter.charCodeAt(0));
-  const stream = new Response(bytes).body?.pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).text();
-}
+/** The text of an element that page.py compressed. @param {Element} element */
+const textOf = async (element) => new TextDecoder().decode(await unpack(element.textContent ?? ""));
 
 /** A figure's chart in the theme's colours, as wide as there is room.
  *  @param {HTMLElement} figure */
 async function fitted(figure) {
-  let text = await unpack(all("script", figure)[0]);
+  let text = await textOf(all("script", figure)[0]);
   const { signed, ...range } = darkShades();
   if (isDark())
     text = text.replace(

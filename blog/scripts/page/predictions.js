@@ -2,7 +2,7 @@
 // the right one. What answers it waits until one has chosen: the cells that follow, what is said of
 // them, and what else is then only shown.
 
-import { all, el } from "./dom.js";
+import { all, button, el } from "./dom.js";
 import * as Guesses from "./guesses.js";
 import { say } from "./language.js";
 import { recall, remember } from "./memory.js";
@@ -43,14 +43,14 @@ class Prediction {
   /** @param {HTMLElement} item @param {number} i */
   choice(item, i) {
     const choice = item.textContent?.trim() ?? "";
-    const ariaLabel = say("I say: {choice}", { choice });
-    const button = el("button", { type: "button", textContent: "○", ariaLabel });
-    button.addEventListener("click", () => this.guess(i));
-    item.prepend(button, " ");
-    item.addEventListener("click", ({ target }) => {
-      if (target instanceof Element && !target.closest("a, button")) button.click();
+    const mark = button("○", () => this.guess(i), {
+      ariaLabel: say("I say: {choice}", { choice }),
     });
-    return button;
+    item.prepend(mark, " ");
+    item.addEventListener("click", ({ target }) => {
+      if (target instanceof Element && !target.closest("a, button")) mark.click();
+    });
+    return mark;
   }
 
   /** @param {number} i */

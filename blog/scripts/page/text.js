@@ -3,7 +3,7 @@
 import { exploreAttention } from "../views/figure.js";
 import { redrawCharts, startCharts } from "./charts.js";
 import { startContents } from "./contents.js";
-import { all, el, targetOf } from "./dom.js";
+import { all, button, el, targetOf } from "./dom.js";
 import { liveContent } from "./engine.js";
 import { openOnPaper, say } from "./language.js";
 import { startNotes } from "./notes.js";
@@ -127,15 +127,13 @@ function forget() {
 
 /** @param {HTMLElement} block of code */
 function addCopyButton(block) {
-  const button = el("button", { type: "button", className: "copy", textContent: say("copy") });
-  button.addEventListener("click", async () => {
+  const copier = button(say("copy"), onclick, { className: "copy" });
+  async function onclick() {
     await copy(all("pre", block)[0].textContent ?? "");
-    button.textContent = say("copied");
-    setTimeout(() => {
-      button.textContent = say("copy");
-    }, COPIED_MILLISECONDS);
-  });
-  block.append(button);
+    copier.textContent = say("copied");
+    setTimeout(() => (copier.textContent = say("copy")), COPIED_MILLISECONDS);
+  }
+  block.append(copier);
 }
 
 /** @param {string} text */

@@ -65,10 +65,9 @@ class Road {
     const walk = document.getElementById("walk"); // comes second
     (walk ?? document.querySelector(".explorer"))?.before(this.begin, " ");
     // from the trainer or the editor
-    this.home = el("a", { id: "road-home", hidden: true, textContent: say("↩ back to the road") });
-    this.home.addEventListener("click", () => {
-      this.home.hidden = true;
-    });
+    const textContent = say("↩ back to the road");
+    const onclick = () => (this.home.hidden = true);
+    this.home = el("a", { id: "road-home", hidden: true, textContent, onclick });
     byId("left").before(this.home); // in the bar, where it covers nothing
     const lines = stops.map((stop, i) => this.addLine(stop, i));
     // nothing leads on from the last line: whose next stop is the last one has only to come to it
@@ -115,11 +114,11 @@ class Road {
     const heading = stop[stop.length - 1];
     if (next) {
       const textContent = say("Next on the road: {title} ▸", { title: labelOf(next) });
-      const link = el("a", { href: `#${next[0].id}`, textContent });
-      link.addEventListener("click", () => {
+      const onclick = () => {
         this.finish(stop);
         this.home.hidden = true;
-      });
+      };
+      const link = el("a", { href: `#${next[0].id}`, textContent, onclick });
       const time = say("{time} left", { time: this.timeFrom(place + 1) });
       line.append(link, el("small", { textContent: time }));
     } else line.append(el("strong", { textContent: say("The road ends here.") }));
@@ -134,14 +133,13 @@ class Road {
     const { frame, textContent } = ASIDES[heading.id] ?? {};
     const place = document.getElementById(frame);
     if (!place) return null;
-    const aside = el("a", { className: "aside", href: `#${frame}`, textContent });
-    aside.addEventListener("click", () => {
+    const onclick = () => {
       if (place instanceof HTMLDetailsElement) place.open = true;
       this.finish(stop);
       this.home.href = `#${next[0].id}`;
       this.home.hidden = false;
-    });
-    return aside;
+    };
+    return el("a", { className: "aside", href: `#${frame}`, textContent, onclick });
   }
 }
 

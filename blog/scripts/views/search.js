@@ -1,7 +1,7 @@
 // Full-text search of the page, in a dialog.
 
 import { overThePage } from "../page/dialog.js";
-import { all, byId, el, targetOf } from "../page/dom.js";
+import { all, button, byId, el, targetOf } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { HEADINGS, sectionsOfPage } from "../page/search_index.js";
 import { excerpt, hitsOf, pattern, plainly, queryOf, typed } from "../page/search_text.js";
@@ -28,14 +28,15 @@ export function startSearch() {
 class Search {
   constructor() {
     const words = say("Search the text");
-    this.input = el("input", { type: "search", id: "query", placeholder: words, ariaLabel: words });
-    this.input.autocomplete = "off";
-    this.input.addEventListener("input", () => this.find());
+    this.input = el("input", {
+      ...{ type: "search", id: "query", placeholder: words, ariaLabel: words },
+      autocomplete: "off",
+      oninput: () => this.find(),
+    });
     this.count = el("p", { role: "status", id: "found" });
-    this.results = el("ol", { id: "results" });
-    this.results.addEventListener("click", (event) => this.follow(event));
-    const close = el("button", { type: "button", id: "search-close", textContent: say("close") });
-    close.addEventListener("click", () => this.dialog.close());
+    const onclick = (/** @type {MouseEvent} */ event) => this.follow(event);
+    this.results = el("ol", { id: "results", onclick });
+    const close = button(say("close"), () => this.dialog.close(), { id: "search-close" });
     this.dialog = el(
       "dialog",
       { className: "search", ariaLabel: say("Search") },

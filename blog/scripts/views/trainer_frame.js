@@ -1,7 +1,7 @@
 // The document of the trainer, in its frame.
 
 import source from "bundle:../learn/trainer_worker.js";
-import { el } from "../page/dom.js";
+import { button } from "../page/dom.js";
 import { shrink } from "../page/in_frame.js";
 import { say } from "../page/language.js";
 import { startWorker } from "../page/worker.js";
@@ -299,17 +299,13 @@ class Trainer {
       h: say("the second head"),
     };
     const buttons = keys.map((key) => {
-      const button = el("button", { type: "button", textContent: names[key] });
-      button.addEventListener("click", () => {
-        const right = key in riddle.change;
-        button.textContent = `${names[key]} ${right ? "✓" : "✗"}`;
-        if (right)
-          this.screen.exact.textContent = [
-            say("Yes. Take it away yourself, and train."),
-            WHY[key] ?? "",
-          ].join("\n");
+      const right = key in riddle.change;
+      const choice = button(names[key], () => {
+        choice.textContent = `${names[key]} ${right ? "✓" : "✗"}`;
+        const lines = [say("Yes. Take it away yourself, and train."), WHY[key] ?? ""];
+        if (right) this.screen.exact.textContent = lines.join("\n");
       });
-      return button;
+      return choice;
     });
     this.screen.choices.hidden = false;
     this.screen.choices.replaceChildren(...buttons);
@@ -339,19 +335,18 @@ class Trainer {
 
   listen() {
     const { screen } = this;
-    screen.run.addEventListener("click", () => this.run_or_pause());
-    screen.step.addEventListener("click", () => this.step());
-    screen.again.addEventListener("click", () => this.begin());
-    screen.other.addEventListener("click", () => {
+    screen.run.onclick = () => this.run_or_pause();
+    screen.step.onclick = () => this.step();
+    screen.again.onclick = () => this.begin();
+    screen.other.onclick = () => {
       this.seed += 1;
       this.begin(this.wanted);
-    });
-    screen.guess.addEventListener("click", () => this.guess());
+    };
+    screen.guess.onclick = () => this.guess();
     // who was training goes on with the new model
-    for (const input of screen.inputs)
-      input.addEventListener("change", () => this.begin(this.wanted));
-    screen.task.addEventListener("change", () => this.choose_task());
-    screen.own.addEventListener("input", () => this.send({ own: this.own_text() }));
+    for (const input of screen.inputs) input.onchange = () => this.begin(this.wanted);
+    screen.task.onchange = () => this.choose_task();
+    screen.own.oninput = () => this.send({ own: this.own_text() });
     new IntersectionObserver((entries) => {
       // nothing is computed out of sight
       const in_sight = Boolean(entries.at(-1)?.isIntersecting);
