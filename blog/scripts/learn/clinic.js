@@ -3,6 +3,7 @@
 // tests of TESTS need a fresh model, and are made when they are ordered; `trained` needs a trained
 // one, whose row is in patients.jsonl.
 
+import { logSoftmax } from "../model/tensors.js";
 import { batch, gradient, update } from "./learning.js";
 import { PAPER } from "./mistakes.js";
 import { forward, generator, greedy_decode, SPECIALS } from "./small_model.js";
@@ -34,18 +35,13 @@ const lists_of = ({ data, rows, cols }) =>
 /** What the model reads of pairs. @param {Model} model @param {Pair[]} pairs */
 const read_by = ({ ways }, pairs) => batch(pairs, { ...PAPER, reads: ways.reads });
 
-/** @param {number[]} scores */
-function log_softmax(scores) {
-  const highest = Math.max(...scores);
-  const log = highest + Math.log(scores.reduce((sum, x) => sum + Math.exp(x - highest), 0));
-  return scores.map((x) => x - log);
-}
-
 /** Log-probabilities (T)(V) of each of the pairs. @param {Model} model @param {Pair[]} pairs */
 function predict(model, pairs) {
   const rows = read_by(model, pairs);
   const logits = lists_of(forward(model, rows).logits);
-  return rows.map(({ read }) => logits.splice(0, read.length).map(log_softmax));
+  return rows.map(({ read }) =>
+    logits.splice(0, read.length).map((scores) => [...logSoftmax(scores)]),
+  );
 }
 
 /** The mean loss, position t against letter t + 1, from the log-probabilities alone.
