@@ -168,6 +168,19 @@ export function training(settings) {
   return { task, model, total, step, answer, score };
 }
 
+/** The mean losses of a whole training, in stretches.
+ *  @param {ReturnType<typeof training>} run @param {number} stretches
+ *  @param {(stretch: number) => void} ended is called after each stretch, from 1 */
+export function losses_of({ total, step, model }, stretches, ended = () => {}) {
+  return Array.from({ length: stretches }, (_, stretch) => {
+    const end = Math.round((total * (stretch + 1)) / stretches);
+    const losses = [];
+    while (model.step < end) losses.push(step()[1]);
+    ended(stretch + 1);
+    return Number((losses.reduce((sum, loss) => sum + loss, 0) / losses.length).toFixed(3));
+  });
+}
+
 /** Settings that leave out nothing. */
 export const WHOLE = {
   warmup: true,

@@ -5,6 +5,7 @@
 import { all, byId, el } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { recall, remember } from "../page/memory.js";
+import { wordsOf } from "../page/search_index.js";
 import { endOf } from "../page/sentence.js";
 
 /** @typedef {HTMLElement[]} Stop its headings */
@@ -153,7 +154,5 @@ function mark(link, read) {
 /** @param {Stop} stop */
 function labelOf([heading]) {
   if (heading.id.startsWith("part-0")) return say("how this text is laid out");
-  const copy = /** @type {HTMLElement} */ (heading.cloneNode(true));
-  for (const part of all(".anchor, annotation, .katex-html", copy)) part.remove();
-  return (copy.textContent ?? "").trim();
+  return wordsOf(heading);
 }
