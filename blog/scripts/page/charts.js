@@ -2,7 +2,7 @@
 // that the page stays quick, and dropped when they are far away: each has thousands of elements.
 
 import { unpack } from "../model/tensors.js";
-import { all, byId, el } from "./dom.js";
+import { all, byId, el, watch } from "./dom.js";
 import { isDark } from "./theme.js";
 
 /** @typedef {Record<string, any>} Spec of Vega-Lite, which has no types here */
@@ -16,19 +16,8 @@ const drawn = new Map();
 /** Figures to be drawn, one after the other. @type {Set<HTMLElement>} */
 const queue = new Set();
 
-export function startCharts() {
-  const observer = new IntersectionObserver(
-    (entries) => {
-      for (const { isIntersecting, target } of entries) {
-        const figure = /** @type {HTMLElement} */ (target);
-        if (isIntersecting) approach(figure);
-        else leave(figure);
-      }
-    },
-    { rootMargin: NEAR },
-  );
-  for (const figure of all(".chart")) observer.observe(figure);
-}
+export const startCharts = () =>
+  watch(all(".chart"), (isNear, figure) => (isNear ? approach(figure) : leave(figure)), NEAR);
 
 /** Charts that are near, in the colours of another theme. */
 export function redrawCharts() {

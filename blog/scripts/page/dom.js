@@ -55,3 +55,17 @@ export function startDrawer(opener, drawer, opened = () => {}) {
     opener.focus();
   });
 }
+
+/** Is told of elements that come into the window, or near it, and of those that leave.
+ *  @param {Iterable<Element>} elements @param {(isNear: boolean, element: HTMLElement) => void} told
+ *  @param {string} rootMargin what is near */
+export function watch(elements, told, rootMargin = "0px") {
+  const observer = new IntersectionObserver(
+    (entries) => {
+      for (const { isIntersecting, target } of entries) told(isIntersecting, asHtml(target));
+    },
+    { rootMargin },
+  );
+  for (const element of elements) observer.observe(element);
+  return observer;
+}

@@ -3,7 +3,7 @@
 import { exploreAttention } from "../views/figure.js";
 import { redrawCharts, startCharts } from "./charts.js";
 import { startContents } from "./contents.js";
-import { all, button, el, targetOf } from "./dom.js";
+import { all, button, el, targetOf, watch } from "./dom.js";
 import { liveContent } from "./engine.js";
 import { openOnPaper, say } from "./language.js";
 import { startNotes } from "./notes.js";
@@ -32,19 +32,16 @@ export function startText() {
 
 /** Live figures are made ready when one of their places comes near the screen. */
 function startLiveFigures() {
-  const observer = new IntersectionObserver(
-    (entries) => {
-      for (const { isIntersecting, target } of entries) {
-        if (!isIntersecting) continue;
-        observer.unobserve(target);
-        const place = /** @type {HTMLElement} */ (target);
-        if (place.dataset.number === "1") makeLive(place);
-        else whenIdle(() => makeLive(place));
-      }
+  const observer = watch(
+    all(".explorer"),
+    (isNear, place) => {
+      if (!isNear) return;
+      observer.unobserve(place);
+      if (place.dataset.number === "1") makeLive(place);
+      else whenIdle(() => makeLive(place));
     },
-    { rootMargin: "300px" },
+    "300px",
   );
-  for (const place of all(".explorer")) observer.observe(place);
 }
 
 /** @param {HTMLElement} place */

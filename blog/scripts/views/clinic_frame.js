@@ -1,7 +1,7 @@
 // The document of the clinic, in its frame.
 
 import source from "bundle:../learn/clinic_worker.js";
-import { el } from "../page/dom.js";
+import { el, watch } from "../page/dom.js";
 import { shrink } from "../page/in_frame.js";
 import { say } from "../page/language.js";
 import { asker } from "../page/worker.js";
@@ -64,9 +64,9 @@ export class Clinic {
     this.catalogue = catalogue;
     this.screen = make_screen(this, catalogue.mistakes);
     this.show();
-    new IntersectionObserver((entries) => {
-      if (!this.visit && entries.at(-1)?.isIntersecting) this.admit_of_the_day();
-    }).observe(this.screen.curve.element);
+    watch([this.screen.curve.element], (isNear) => {
+      if (!this.visit && isNear) this.admit_of_the_day();
+    });
   }
 
   // --- a patient ---

@@ -1,7 +1,7 @@
 // The document of the trainer, in its frame.
 
 import source from "bundle:../learn/trainer_worker.js";
-import { button } from "../page/dom.js";
+import { button, watch } from "../page/dom.js";
 import { shrink } from "../page/in_frame.js";
 import { say } from "../page/language.js";
 import { startWorker } from "../page/worker.js";
@@ -347,12 +347,11 @@ class Trainer {
     for (const input of screen.inputs) input.onchange = () => this.begin(this.wanted);
     screen.task.onchange = () => this.choose_task();
     screen.own.oninput = () => this.send({ own: this.own_text() });
-    new IntersectionObserver((entries) => {
-      // nothing is computed out of sight
-      const in_sight = Boolean(entries.at(-1)?.isIntersecting);
+    // nothing is computed out of sight
+    watch([document.body], (in_sight) => {
       if (in_sight && !this.worker) this.begin();
       else if (this.wanted) this.send({ run: in_sight });
-    }).observe(document.body);
+    });
   }
 }
 
