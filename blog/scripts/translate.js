@@ -23,8 +23,7 @@ const startsWord = (tokens, i) =>
 /** The words of a translation; those of which the model is unsure are marked.
  * @param {Translation} translation */
 function words({ tokens, probabilities }) {
-  /** @param {number} i */
-  const starts = (i) => startsWord(tokens, i);
+  const starts = (/** @type {number} */ i) => startsWord(tokens, i);
   const unsure = doubtful(
     probabilities.map((chosen) => ({ chosen })),
     starts,
@@ -45,8 +44,7 @@ function words({ tokens, probabilities }) {
   });
 }
 
-/** @param {Translation} line */
-function showLine(line) {
+function showLine(/** @type {Translation} */ line) {
   const { long, unknown } = line;
   if (long) output.append(el("p", { className: "note" }, say("This line is too long.")));
   else output.append(el("p", {}, ...words(line)));
@@ -89,8 +87,7 @@ function heard(data) {
   byId("legend").hidden = !output.querySelector("u");
 }
 
-/** @param {string} message */
-function refuse(message) {
+function refuse(/** @type {string} */ message) {
   byId("state").textContent = say("This browser cannot translate: {message}", { message });
 }
 

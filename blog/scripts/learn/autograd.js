@@ -18,8 +18,7 @@ export const tensor = (Real, rows, cols) => ({
   grad: new Real(rows * cols),
 });
 
-/** @param {Tape} tape */
-export function backward({ steps }) {
+export function backward(/** @type {Tape} */ { steps }) {
   while (steps.length) steps.pop()?.();
 }
 

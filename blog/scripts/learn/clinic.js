@@ -18,8 +18,7 @@ import * as tasks from "./tasks.js";
 
 const { BOS, EOS } = SPECIALS;
 
-/** @param {number[]} list */
-const mean = (list) => list.reduce((sum, x) => sum + x, 0) / list.length;
+const mean = (/** @type {number[]} */ list) => list.reduce((sum, x) => sum + x, 0) / list.length;
 /** @param {number[][]} lists */
 const norm = (lists) => Math.sqrt(lists.flat().reduce((sum, x) => sum + x * x, 0));
 /** @param {Model} model */
@@ -62,8 +61,7 @@ export function patient(slip, seed = 0) {
   const task = tasks.make("numbers", seed);
   const { letters } = task;
   const random = generator(seed + 9);
-  /** @param {string} names */
-  const ids = (names) =>
+  const ids = (/** @type {string} */ names) =>
     Array.from({ length: 5 }, () => letters.indexOf(names[Math.floor(random() * names.length)]));
   const strangers = Array.from({ length: 4 }, () => ({
     src: [...ids("einsdrvuhtz"), EOS],
@@ -107,8 +105,7 @@ export const TESTS = {
       })),
     );
     const grid = Array.from({ length: T }, (_, t) => columns.map((column) => column[t]));
-    /** @param {(u: number, t: number) => boolean} within */
-    const most = (within) =>
+    const most = (/** @type {(u: number, t: number) => boolean} */ within) =>
       Math.max(0, ...grid.flatMap((row, t) => row.filter((_, u) => within(u, t))));
     /** @type {Record<string, number>} */
     const measured = {

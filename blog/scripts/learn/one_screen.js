@@ -79,8 +79,7 @@ export class OneScreen {
     this.checkpoints = [];
   }
 
-  /** @param {number} n */
-  pair(n) {
+  pair(/** @type {number} */ n) {
     /** @param {string} text */
     const ids = (text) => [...text].map((letter) => this.letters.indexOf(letter));
     return { src: ids(`${german_number(n)}>`), tgt: ids(`<${n}>`) };
@@ -91,8 +90,7 @@ export class OneScreen {
     return Array.from({ length: this.settings.pairs }, () => this.pair(number()));
   }
 
-  /** @param {number} step */
-  rate(step) {
+  rate(/** @type {number} */ step) {
     const { d_model, factor, warmup } = this.settings;
     return learning.rate(step, d_model, factor, warmup);
   }
@@ -128,8 +126,7 @@ export class OneScreen {
     return { text: text.replace(/>$/, ""), map };
   }
 
-  /** @param {number[]} numbers */
-  loss(numbers) {
+  loss(/** @type {number[]} */ numbers) {
     const pairs = numbers.map((n) => this.pair(n));
     return learning.mean_loss(this.model, pairs, this.settings.eps_ls);
   }

@@ -62,8 +62,7 @@ function draw_parameters({ vocab, N, d_model, d_ff, seed, norm, Real }) {
     const limit = Math.sqrt(6 / (rows + cols));
     for (let i = 0; i < data.length; i++) data[i] = (2 * random() - 1) * limit;
   }
-  /** @param {string} name */
-  function gain_and_bias(name) {
+  function gain_and_bias(/** @type {string} */ name) {
     zeros(`${name}.weight`, 1, d_model).data.fill(1);
     zeros(`${name}.bias`, 1, d_model);
   }
@@ -121,19 +120,16 @@ class Pass {
     };
   }
 
-  /** @param {string} name */
-  weight = (name) => this.model.parameters[`${name}.weight`];
+  weight = (/** @type {string} */ name) => this.model.parameters[`${name}.weight`];
   /** @param {string} name of a module, which may lack the bias */
   bias = (name) => this.model.parameters[`${name}.bias`];
   /** @param {string} name @param {Tensor} x */
   linear = (name, x) => autograd.linear(this.tape, x, this.weight(name), this.bias(name));
 
-  /** @param {Stack} stack */
-  embedded(stack) {
+  embedded(/** @type {Stack} */ stack) {
     const { positions, ways } = this.model;
     const still = stack === "decoder" && this.options.writing && !ways.moves;
-    /** @param {number} t */
-    const position = (t) => (still ? 0 : t);
+    const position = (/** @type {number} */ t) => (still ? 0 : t);
     const placed = positions && ways.positions.includes(stack);
     const { ids, starts } = this.texts[stack];
     return autograd.embed(this.tape, this.weight(TABLE), ids, starts, placed ? position : null);
@@ -199,8 +195,7 @@ class Pass {
     return this.last_norm("encoder", x);
   }
 
-  /** @param {Tensor} memory @returns {Tensor} logits */
-  decode(memory) {
+  decode(/** @type {Tensor} */ memory) {
     const { N, causal, ways } = this.model;
     const { weights, first } = this.options;
     const ahead = causal ? ways.ahead : Infinity;

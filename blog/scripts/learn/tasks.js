@@ -37,8 +37,7 @@ function numbers({ letters, pair, below }) {
     const j = below(i + 1);
     [large[i], large[j]] = [large[j], large[i]];
   }
-  /** @param {number} n */
-  const of = (n) => pair(german_number(n), String(n));
+  const of = (/** @type {number} */ n) => pair(german_number(n), String(n));
   const learned = large.slice(180);
   const small = () => of(below(100));
   const big = () => of(learned[below(learned.length)]);
@@ -56,8 +55,7 @@ function numbers({ letters, pair, below }) {
 const words =
   (target_of) =>
   ({ letters, pair, below }) => {
-    /** @param {string} word */
-    const of = (word) => pair(word, target_of(word));
+    const of = (/** @type {string} */ word) => pair(word, target_of(word));
     const letter = () => letters[letters.length - 10 + below(10)];
     const draw = () => of(Array.from({ length: 3 + below(6) }, letter).join(""));
     const held_out = Array.from({ length: 150 }, draw);
@@ -95,8 +93,7 @@ export function make(name, seed) {
   const random = generator(seed);
   const { texts, make } = TASKS[name];
   const letters = ["<pad>", "<s>", "</s>", "<unk>", ...[...new Set(texts)].sort()];
-  /** @param {string} text */
-  const ids = (text) => [...text].map((letter) => letters.indexOf(letter));
+  const ids = (/** @type {string} */ text) => [...text].map((letter) => letters.indexOf(letter));
   return make({
     letters,
     below: (end) => Math.floor(random() * end),

@@ -24,21 +24,18 @@ export function redrawCharts() {
   for (const figure of near) enqueue(figure);
 }
 
-/** @param {HTMLElement} figure */
-function approach(figure) {
+function approach(/** @type {HTMLElement} */ figure) {
   near.add(figure);
   if (!drawn.has(figure)) enqueue(figure);
 }
 
-/** @param {HTMLElement} figure */
-function leave(figure) {
+function leave(/** @type {HTMLElement} */ figure) {
   near.delete(figure);
   queue.delete(figure);
   if (drawn.has(figure)) drop(figure);
 }
 
-/** @param {HTMLElement} figure */
-function drop(figure) {
+function drop(/** @type {HTMLElement} */ figure) {
   const place = placeIn(figure);
   place.style.height = `${place.offsetHeight}px`; // nothing below it may move
   drawn.get(figure)?.finalize();
@@ -46,14 +43,12 @@ function drop(figure) {
   place.replaceChildren();
 }
 
-/** @param {HTMLElement} figure */
-const placeIn = (figure) => all(".live", figure)[0];
+const placeIn = (/** @type {HTMLElement} */ figure) => all(".live", figure)[0];
 
 /** Lets the browser answer the reader between two pieces of work. */
 const breath = () => new Promise((resolve) => setTimeout(resolve));
 
-/** @param {HTMLElement} figure */
-async function enqueue(figure) {
+async function enqueue(/** @type {HTMLElement} */ figure) {
   queue.add(figure);
   if (queue.size > 1) return;
   for (const next of queue) {
@@ -64,8 +59,7 @@ async function enqueue(figure) {
   }
 }
 
-/** @param {HTMLElement} figure */
-async function draw(figure) {
+async function draw(/** @type {HTMLElement} */ figure) {
   await (vega ??= loadVega());
   const { spec, config } = await fitted(figure);
   const place = placeIn(figure);
@@ -133,8 +127,7 @@ function narrow(figure, spec, wanted, room) {
   else if (!single) figure.classList.add("scaled");
 }
 
-/** @param {Spec} spec */
-function stack(spec) {
+function stack(/** @type {Spec} */ spec) {
   if (spec.hconcat) [spec.vconcat, spec.hconcat] = [spec.hconcat, undefined];
   for (const panel of spec.vconcat ?? []) stack(panel);
 }

@@ -70,8 +70,7 @@ class Contents {
     if (link) this.mark(link);
   }
 
-  /** @param {HTMLAnchorElement} link */
-  mark(link) {
+  mark(/** @type {HTMLAnchorElement} */ link) {
     link.setAttribute("aria-current", "true");
     link.closest("#toc > ol > li")?.classList.add("open");
     const [box, frame] = [link.getBoundingClientRect(), this.list.getBoundingClientRect()];

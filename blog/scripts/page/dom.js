@@ -27,8 +27,7 @@ export const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(
 export const all = (selector, within = document) =>
   [...within.querySelectorAll(selector)].map(asHtml);
 
-/** @param {Element} element */
-const asHtml = (element) => /** @type {HTMLElement} */ (element);
+const asHtml = (/** @type {Element} */ element) => /** @type {HTMLElement} */ (element);
 
 /** What an event happened to. @param {Event} event */
 export const targetOf = (event) => /** @type {HTMLElement} */ (event.target);
@@ -37,8 +36,7 @@ export const targetOf = (event) => /** @type {HTMLElement} */ (event.target);
  *  @param {HTMLElement} opener @param {HTMLElement} drawer @param {() => void} opened */
 export function startDrawer(opener, drawer, opened = () => {}) {
   const isOpen = () => drawer.classList.contains("open");
-  /** @param {boolean} open */
-  const show = (open) => {
+  const show = (/** @type {boolean} */ open) => {
     drawer.classList.toggle("open", open);
     opener.ariaExpanded = String(open);
     if (open) opened();

@@ -68,8 +68,7 @@ class Engine {
   }
 }
 
-/** @param {ModelContent} model */
-export const engine = (model) => new Engine(model);
+export const engine = (/** @type {ModelContent} */ model) => new Engine(model);
 
 /** What is known of the page's model and sentence; `engine` is there if the model is.
  *  @typedef {Record<string, any>} Content */

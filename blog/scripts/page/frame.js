@@ -39,8 +39,7 @@ export function ownDocument(place, id, title, script, ...given) {
 /** @param {string} title @param {string} script @param {any[]} given */
 function documentOf(title, script, given) {
   const style = ["base", "learn"].map((name) => byId(`style-${name}`).textContent).join("");
-  /** @param {unknown} value */
-  const inScript = (value) => JSON.stringify(value).replace(/</g, "\\u003c");
+  const inScript = (/** @type {unknown} */ value) => JSON.stringify(value).replace(/</g, "\\u003c");
   return `<!DOCTYPE html><html lang="${root.lang}" data-theme="${theme()}"><title>${title}</title><style>${style}</style><body>
     <script>globalThis.WORDS = ${inScript(globalThis.WORDS ?? {})}; globalThis.GIVEN = ${inScript(given)}; ${script}<\/script></body></html>`;
 }

@@ -53,8 +53,7 @@ class Prediction {
     return mark;
   }
 
-  /** @param {number} i */
-  guess(i) {
+  guess(/** @type {number} */ i) {
     Guesses.add(i === this.right);
     guessed[this.question] = i;
     remember("guessed", guessed);
@@ -63,8 +62,7 @@ class Prediction {
     if (focused) all("summary", this.answer)[0].focus({ preventScroll: true });
   }
 
-  /** @param {number} choice */
-  settle(choice) {
+  settle(/** @type {number} */ choice) {
     this.answer.open = true;
     this.count.textContent = Guesses.text();
     for (const [i, button] of this.buttons.entries()) {
@@ -87,8 +85,7 @@ function whatAnswers(answer) {
   /** @type {HTMLElement[]} */
   const shown = [];
   let next = /** @type {Next} */ (section.nextElementSibling);
-  /** @param {(element: HTMLElement) => boolean} fits */
-  const take = (fits) => {
+  const take = (/** @type {(element: HTMLElement) => boolean} */ fits) => {
     for (; next && fits(next); next = /** @type {Next} */ (next.nextElementSibling))
       shown.push(next);
   };

@@ -76,10 +76,8 @@ export function hitsOf(sections, { words, phrase, others, enough }) {
   if (!enough) return [];
   const hits = sections.flatMap((section) => {
     const { title, text, code } = plainOf(section);
-    /** @param {string} place */
-    const hasAll = (place) => words.every((word) => place.includes(word));
-    /** @param {string} place */
-    const hasOther = (place) => others.some((name) => place.includes(name));
+    const hasAll = (/** @type {string} */ place) => words.every((word) => place.includes(word));
+    const hasOther = (/** @type {string} */ place) => others.some((name) => place.includes(name));
     if (!hasAll(`${title} ${text} ${code}`) && !hasOther(`${title} ${text}`)) return [];
     // folded code counts for nothing
     const worth =

@@ -44,8 +44,7 @@ function startLiveFigures() {
   );
 }
 
-/** @param {HTMLElement} place */
-async function makeLive(place) {
+async function makeLive(/** @type {HTMLElement} */ place) {
   const content = await liveContent();
   /** @type {any} the tests and the walk look for `explored`, what views/figure.js gives */
   const host = el("div");
@@ -76,8 +75,7 @@ function startReach() {
   addEventListener("toggle", (event) => reach(targetOf(event)), { capture: true });
 }
 
-/** @param {ParentNode} within */
-function reach(within) {
+function reach(/** @type {ParentNode} */ within) {
   // in what is folded, once it is opened: to measure there, the browser would lay it out each time
   const boxes = all(
     ".katex-display, .picture, .table, .toy > div:not(.learn-row), .jp-OutputArea-output, main pre",
@@ -133,8 +131,7 @@ function addCopyButton(block) {
   block.append(copier);
 }
 
-/** @param {string} text */
-async function copy(text) {
+async function copy(/** @type {string} */ text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   // a page that came without https
   const area = document.body.appendChild(el("textarea", { value: text }));

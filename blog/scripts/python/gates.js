@@ -20,11 +20,9 @@ import { refusal } from "./interpreter.js";
  *  @property {any[][]} [few]
  *  @property {Scores} [fewScores] */
 
-/** @param {Iterable<ArrayLike<number>>} x */
-const rows = (x) => [...x].map((row) => Array.from(row));
+const rows = (/** @type {Iterable<ArrayLike<number>>} */ x) => [...x].map((row) => Array.from(row));
 
-/** @param {Translator} translator */
-const firstLayer = ({ model }) => model.encoder.layers[0];
+const firstLayer = (/** @type {Translator} */ { model }) => model.encoder.layers[0];
 
 /** @param {Translator} translator @param {number[]} src */
 const embedded = ({ model }, src) => model.embed(model.src_embed, src);
@@ -65,8 +63,7 @@ export const GATES = {
       [[EOS, PAD, 5], [BOS, PAD, 5], 5], // another id may be the padding
     ],
     right([src, tgt, pad]) {
-      /** @param {number} id */
-      const isToken = (id) => id !== pad;
+      const isToken = (/** @type {number} */ id) => id !== pad;
       return [
         [src.map(isToken)],
         tgt.map((/** @type {number} */ _, /** @type {number} */ t) =>

@@ -23,8 +23,7 @@ export const refusal = (name, detail = "") => new Error(`told: ${name} ${detail}
 
 /** Rows that Python has already: an argument of `call`. */
 export class Kept {
-  /** @param {string} name */
-  constructor(name) {
+  constructor(/** @type {string} */ name) {
     this.name = name;
   }
 }

@@ -77,8 +77,7 @@ const CHANGES = {
   },
 };
 
-/** @param {number[]} row */
-const asFloats = (row) => Float32Array.from(row);
+const asFloats = (/** @type {number[]} */ row) => Float32Array.from(row);
 
 /** The reader's attention in place of model/attention.js's, for many queries at a time. Keys and
  *  values stay in Python: a step sends those of the newest token alone.

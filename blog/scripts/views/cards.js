@@ -63,8 +63,7 @@ class Card {
     this.link = null;
   }
 
-  /** @param {Element} link */
-  show(link) {
+  show(/** @type {Element} */ link) {
     const id = decodeURIComponent(link.getAttribute("href")?.slice(1) ?? "");
     const target = document.getElementById(id);
     if (!target) return;

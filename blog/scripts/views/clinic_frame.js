@@ -30,8 +30,7 @@ const POINTS = 10;
 const PRICE_OF_A_WRONG_NAME = 3;
 const DAY_MS = 864e5;
 
-/** @param {Patient} patient */
-const name_of = ({ slip }) => slip ?? "healthy";
+const name_of = (/** @type {Patient} */ { slip }) => slip ?? "healthy";
 
 /** What is in the row of a trained model already.
  *  @param {string} test @param {Patient} patient @returns {Result | null} */
@@ -91,12 +90,10 @@ export class Clinic {
     this.admit(choice[Math.floor(Math.random() * choice.length)]);
   }
 
-  /** @param {Patient} patient */
-  healthy_like = ({ seed }) =>
+  healthy_like = (/** @type {Patient} */ { seed }) =>
     /** @type {Patient} */ (this.rows.find((row) => !row.slip && row.seed === seed));
 
-  /** @param {Patient} patient */
-  admit(patient) {
+  admit(/** @type {Patient} */ patient) {
     const { visit, screen } = this;
     // it was examined, and left without a name
     if (visit && !visit.closed && visit.points < POINTS) this.finish(visit, 0);
@@ -146,8 +143,7 @@ export class Clinic {
 
   // --- tests ---
 
-  /** @param {string} test */
-  async order(test) {
+  async order(/** @type {string} */ test) {
     const { visit, catalogue } = this;
     if (!visit || test in visit.results) return;
     visit.results[test] = null;

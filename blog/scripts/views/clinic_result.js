@@ -53,8 +53,7 @@ function draw_grid(grid, wires) {
   return table(rows, "clinic-grid");
 }
 
-/** @param {Record<string, number>} bars */
-function draw_bars(bars) {
+function draw_bars(/** @type {Record<string, number>} */ bars) {
   const most = Math.max(1, ...Object.values(bars));
   const rows = Object.entries(bars).map(([name, value]) => [
     el("th", { scope: "row", textContent: BARS[name] }),
@@ -122,8 +121,7 @@ export function describe_verdict(patient, healthy, { mistakes, tests }, points) 
       ? ["wrong", say("It was this: {name}.", { name })]
       : ["right", say("Yes, with {points} points left: {name}.", { points, name })];
   const parts = [el("strong", { className }, verdict)];
-  /** @param {string} text */
-  const add = (text) => parts.push(el("p", {}, text));
+  const add = (/** @type {string} */ text) => parts.push(el("p", {}, text));
   const ill = say_measured(patient);
   if (mistake) {
     parts.push(...describe_mistake(mistake));

@@ -55,8 +55,7 @@ export class Curve {
     this.healthy.setAttribute("points", points(healthy));
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const start = performance.now();
-    /** @param {number} now */
-    const draw = (now) => {
+    const draw = (/** @type {number} */ now) => {
       const done = still ? 1 : Math.min(1, (now - start) / UPDATES_MS);
       if (this.losses !== losses) return; // the next patient has come
       const end = Math.ceil(done * losses.length);

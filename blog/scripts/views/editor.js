@@ -38,8 +38,7 @@ function keep(name, code) {
 }
 
 class Editor {
-  /** @param {Place} place */
-  constructor({ name, task, pluggable, stub }) {
+  constructor(/** @type {Place} */ { name, task, pluggable, stub }) {
     this.name = name;
     this.stub = stub;
     this.stopper = new AbortController();
@@ -74,8 +73,7 @@ class Editor {
     return field;
   }
 
-  /** @param {string} task */
-  makeFold(task) {
+  makeFold(/** @type {string} */ task) {
     const { name, field, check, stop, put, where, output } = this;
     const take = button(say("Take mine.py along"), () => {
       keep(name, field.value);
@@ -122,8 +120,7 @@ class Editor {
     focused?.focus();
   }
 
-  /** @param {boolean} is */
-  busy(is) {
+  busy(/** @type {boolean} */ is) {
     this.check.disabled = this.put.disabled = is;
     this.stop.hidden = !is;
   }
@@ -134,8 +131,7 @@ class Editor {
     this.output.replaceChildren(...content);
   }
 
-  /** @param {import("../page/python.js").Question} question */
-  async ask(question) {
+  async ask(/** @type {import("../page/python.js").Question} */ question) {
     const gateSeconds = this.name === "decode" ? DECODE_SECONDS : GATE_SECONDS;
     const answer = await askPython(question, {
       seconds: question.plugged ? PLUGGED_SECONDS : gateSeconds,

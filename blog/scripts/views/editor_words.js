@@ -54,8 +54,7 @@ function ofMistake(name) {
   return `${say("This gives the same numbers: {code}.", { code: line })} ${effect}`;
 }
 
-/** @param {import("../python/judge.js").Judgement} result */
-function ofNumbers(result) {
+function ofNumbers(/** @type {import("../python/judge.js").Judgement} */ result) {
   const [mine, right, largest] = [result.mine, result.expected, result.largest ?? 0].map((value) =>
     String(Number(value.toPrecision(5))),
   );

@@ -16,8 +16,7 @@ import {
 
 const BARS = 4;
 
-/** @param {string} text */
-const title = (text) => el("strong", {}, text);
+const title = (/** @type {string} */ text) => el("strong", {}, text);
 /** What stop of the walk a box has, by its title. @param {string} part */
 const titleOf = (part) => title(STOPS.find((stop) => stop.part === part)?.title ?? "");
 /** @param {string[]} tokens @param {number[]} weights @param {string} whose */

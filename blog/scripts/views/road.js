@@ -31,14 +31,12 @@ export function startRoad() {
   if (stops.length >= FEWEST_STOPS) new Road(stops).show();
 }
 
-/** @param {HTMLElement} heading */
-const linkTo = (heading) => all(`#toc a[href="#${heading.id}"]`)[0];
+const linkTo = (/** @type {HTMLElement} */ heading) => all(`#toc a[href="#${heading.id}"]`)[0];
 
 /** A heading with nothing below it takes no time. @param {HTMLElement} heading */
 const minutesOf = (heading) => Number(linkTo(heading)?.dataset.minutes ?? 0);
 
-/** @param {HTMLElement[]} headings */
-function stopsOf(headings) {
+function stopsOf(/** @type {HTMLElement[]} */ headings) {
   /** @type {Stop[]} */
   const stops = [];
   let minutes = Infinity;
@@ -57,8 +55,7 @@ function stopsOf(headings) {
 }
 
 class Road {
-  /** @param {Stop[]} stops */
-  constructor(stops) {
+  constructor(/** @type {Stop[]} */ stops) {
     this.stops = stops;
     /** Ids of headings that were read. @type {string[]} */
     this.read = recall("road", []);
@@ -94,8 +91,7 @@ class Road {
     if (next === stops.length - 1) this.observer.observe(this.end);
   }
 
-  /** @param {Stop} stop */
-  finish(stop) {
+  finish(/** @type {Stop} */ stop) {
     this.read = [...new Set([...this.read, ...stop.map(({ id }) => id)])];
     remember("road", this.read);
     this.show();
@@ -151,8 +147,7 @@ function mark(link, read) {
   link.setAttribute("aria-description", read ? say("on the road, read") : say("on the road"));
 }
 
-/** @param {Stop} stop */
-function labelOf([heading]) {
+function labelOf(/** @type {Stop} */ [heading]) {
   if (heading.id.startsWith("part-0")) return say("how this text is laid out");
   return wordsOf(heading);
 }

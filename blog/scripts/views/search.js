@@ -66,8 +66,7 @@ class Search {
     this.results.replaceChildren(...hits.slice(0, MOST_HITS).map((hit) => resultOf(hit, query)));
   }
 
-  /** @param {MouseEvent} event */
-  follow(event) {
+  follow(/** @type {MouseEvent} */ event) {
     const link = targetOf(event).closest("a");
     if (!link || event.ctrlKey || event.metaKey) return;
     const sought = link.parentElement?.querySelector("mark")?.textContent;
@@ -97,8 +96,7 @@ class Search {
   }
 }
 
-/** @param {number} count */
-function countOf(count) {
+function countOf(/** @type {number} */ count) {
   if (count === 1) return say("1 section");
   const more = count > MOST_HITS;
   return say(more ? "{count} sections, of which {shown} are listed" : "{count} sections", {
@@ -135,8 +133,7 @@ function reveal(id, sought) {
   show(/** @type {HTMLElement} */ (first.node.parentElement));
 }
 
-/** @param {HTMLElement} place */
-function show(place) {
+function show(/** @type {HTMLElement} */ place) {
   for (
     let fold = place.closest("details");
     fold;

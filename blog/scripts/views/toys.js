@@ -24,8 +24,7 @@ export const startToys = () => TOYS.forEach(place);
 /** @template Item @param {number} count @param {(i: number) => Item} make */
 const times = (count, make) => Array.from({ length: count }, (_, i) => make(i));
 
-/** @param {Toy} toy */
-function place({ heading, sliders, draw, caption }) {
+function place(/** @type {Toy} */ { heading, sliders, draw, caption }) {
   const section = document.getElementById(heading)?.closest("section");
   if (!section) return;
   const inputs = sliders.map(({ min, max, value }) =>
@@ -111,8 +110,7 @@ const scores_by_width = {};
 /** Of each draw, the scores of random keys for a random query. @param {number} d_k */
 function draw_scores(d_k) {
   const numbers = normals(DRAWS * (1 + KEYS) * d_k, 12345678);
-  /** @param {number} i */
-  const vector = (i) => numbers.slice(i * d_k, (i + 1) * d_k);
+  const vector = (/** @type {number} */ i) => numbers.slice(i * d_k, (i + 1) * d_k);
   return times(DRAWS, (i) => {
     const query = vector((1 + KEYS) * i);
     return times(KEYS, (j) =>
@@ -209,8 +207,7 @@ function keys_of_step(step, x, title, cached) {
   ];
 }
 
-/** @param {number} step */
-const cache = (step) =>
+const cache = (/** @type {number} */ step) =>
   picture(
     420,
     80,

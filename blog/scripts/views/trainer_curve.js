@@ -59,8 +59,7 @@ export class Chart {
 
   /** @param {number} rate */
   rate_y = (rate) => RATE_FLOOR - RATE_HEIGHT * Math.min(1, rate / this.highest_rate);
-  /** @param {number} step */
-  step_x = (step) => LEFT + (WIDTH * step) / this.total;
+  step_x = (/** @type {number} */ step) => LEFT + (WIDTH * step) / this.total;
 
   /** @param {Update[]} updates @returns {Point[]} */
   points_of_losses = (updates) => updates.map(([step, loss]) => [this.step_x(step), loss_y(loss)]);

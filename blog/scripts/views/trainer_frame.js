@@ -34,11 +34,9 @@ const FEW_POINTS = 9; // a run with more is kept beside the next one
 const same = (one, other) =>
   JSON.stringify(Object.entries(one).sort()) === JSON.stringify(Object.entries(other).sort());
 
-/** @param {number} share */
-const percent = (share) => `${(100 * share).toFixed(0)}%`;
+const percent = (/** @type {number} */ share) => `${(100 * share).toFixed(0)}%`;
 
-/** @param {Row} row */
-const last_score = ({ scores }) => scores[scores.length - 1];
+const last_score = (/** @type {Row} */ { scores }) => scores[scores.length - 1];
 
 /** @param {number} number the run's */
 const fresh_run = (number, task = "") => ({
@@ -76,8 +74,7 @@ class Trainer {
 
   /** @returns {Settings} */
   settings() {
-    /** @param {HTMLInputElement | HTMLSelectElement} input */
-    const value = (input) =>
+    const value = (/** @type {HTMLInputElement | HTMLSelectElement} */ input) =>
       input instanceof HTMLInputElement ? input.checked : Number(input.value);
     const parts = this.screen.inputs.map((input) => [input.dataset.key, value(input)]);
     return { task: this.screen.task.value, seed: this.seed, ...Object.fromEntries(parts) };
@@ -100,8 +97,7 @@ class Trainer {
 
   // --- a run ---
 
-  /** @param {Message} message */
-  send = (message) => this.worker?.postMessage(message);
+  send = (/** @type {Message} */ message) => this.worker?.postMessage(message);
 
   begin(wanted = false) {
     const { screen, run } = this;
@@ -226,16 +222,14 @@ class Trainer {
     return Object.keys(this.change()).findLast((key) => seen.includes(key));
   }
 
-  /** @param {Report} report */
-  show_own({ own }) {
+  show_own(/** @type {Report} */ { own }) {
     this.screen.answer.textContent = own
       ? `${own.source} → ${text_of(own.written) || "–"}`
       : TASKS[this.screen.task.value].allowed;
     draw_map(this.screen.map, own);
   }
 
-  /** @param {number} step */
-  draw(step) {
+  draw(/** @type {number} */ step) {
     const { run, chart, run_before } = this;
     chart.total = run.total;
     chart.draw_run(run.curve);

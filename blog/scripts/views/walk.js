@@ -51,11 +51,11 @@ class Walk {
   home = button(say("↩ back to the walk"), () => this.open(), { id: "walk-home", hidden: true });
   link = el("a", { textContent: say("Read the section"), onclick: () => this.leave(true) });
 
-  /** @param {Element} figure */
-  constructor(figure) {
+  constructor(/** @type {Element} */ figure) {
     const close = button(say("close"), () => this.leave(false), {
       ariaLabel: say("Close the walk"),
     });
+    this.figure = figure;
     this.picture = copy_of(figure, (stop) => this.show(stop));
     this.picture.append(this.mark);
     this.dialog = el(
@@ -79,8 +79,7 @@ class Walk {
     });
   }
 
-  /** @param {boolean} returns */
-  leave(returns) {
+  leave(/** @type {boolean} */ returns) {
     this.dialog.close();
     if (returns) this.home.hidden = false;
   }
@@ -107,15 +106,15 @@ class Walk {
     }
   }
 
-  /** @param {number} number */
-  show(number) {
+  show(/** @type {number} */ number) {
     if (!this.facts) return;
     this.stop = Math.max(0, Math.min(STOPS.length - 1, number));
     const { part, title, section } = STOPS[this.stop];
     this.title.textContent = `${this.stop + 1}. ${title}`;
     this.sentence.replaceChildren(...interlinear(this.facts.sentence));
     this.text.replaceChildren(...this.question(this.facts));
-    this.link.href = `#${section}`;
+    const box = this.figure.querySelector(`[data-part="${part}"]`);
+    this.link.href = section ? `#${section}` : (box?.getAttribute("href") ?? "");
     this.count.textContent = say("{stop} of {all}", { stop: this.stop + 1, all: STOPS.length });
     this.disable(this.back, this.stop === 0, this.next);
     this.disable(this.next, this.stop === STOPS.length - 1, this.back);
@@ -137,8 +136,7 @@ class Walk {
     const [question, names, right] = ask(facts);
     const answers = el("div", { className: "walk-answers" });
     const told = el("div");
-    /** @param {string} choice */
-    const answer = (choice) => {
+    const answer = (/** @type {string} */ choice) => {
       if (!(stop in answered)) Guesses.add(choice === right);
       answered[stop] = choice;
       const results = names.map((name) => {
@@ -151,8 +149,7 @@ class Walk {
         ...tell(facts).map((piece) => (typeof piece === "string" ? el("p", {}, piece) : piece)),
       );
     };
-    /** @param {string} name */
-    const choose = (name) => {
+    const choose = (/** @type {string} */ name) => {
       answer(name);
       this.next.focus();
     };

@@ -19,9 +19,9 @@ import { bars, code, el, numbers, row, size } from "./panels.js";
  *    near: { id: number, cosine: number }[][] }} Trace */
 /** The same, and whom we follow.
  *  @typedef {ReturnType<typeof followed>} Facts */
-/** A stop: the part of the figure, a title, the section that explains it, what is asked (a
- *  question, its answers, the right one), and what is told.
- *  @typedef {{ part: string, title: string, section: string,
+/** A stop: the part of the figure, a title, the section that explains it if the part doesn't lead
+ *  there, what is asked (a question, its answers, the right one), and what is told.
+ *  @typedef {{ part: string, title: string, section?: string,
  *    ask: (facts: Facts) => [string, string[], string],
  *    tell: (facts: Facts) => (string | Element)[] }} Stop */
 
@@ -109,7 +109,6 @@ export const STOPS = [
   {
     part: "inputs",
     title: say("Text becomes tokens"),
-    section: "words-and-word-pieces-section-5-1",
     ask: (f) => [
       say("Into how many tokens does the vocabulary cut this sentence, its end included?"),
       [f.src.length - 3, f.src.length, f.src.length + 4].map(String),
@@ -127,7 +126,6 @@ export const STOPS = [
   {
     part: "source embedding",
     title: say("A token becomes a vector"),
-    section: "words-become-vectors-section-3-4",
     ask: (f) => [
       say("Which of these has a row most like that of “{token}”?", { token: f.source[f.word] }),
       among(
@@ -161,7 +159,6 @@ export const STOPS = [
   {
     part: "source position",
     title: say("The position is added"),
-    section: "positions-section-3-5",
     ask: () => [
       say("What would attention not know without this?"),
       [say("which words there are"), say("in which order they come"), say("how many there are")],
@@ -178,7 +175,6 @@ export const STOPS = [
   {
     part: "encoder attention",
     title: say("Every token looks at all others"),
-    section: "multi-head-attention-section-3-2-2",
     ask: (f) => [
       say("Whom does “{token}” look at most, in head {head} of the first layer?", {
         token: f.source[f.word],
@@ -198,7 +194,6 @@ export const STOPS = [
   {
     part: "encoder norm",
     title: say("The result is added"),
-    section: "residuals-and-normalisation-section-3-1",
     ask: () => [
       say("What happens to the vector that was there before?"),
       [
@@ -224,7 +219,6 @@ export const STOPS = [
   {
     part: "encoder feed-forward",
     title: say("Each position is worked on alone"),
-    section: "position-wise-feed-forward-networks-section-3-3",
     ask: (f) => {
       const share = active_units(f) / f.layer.inner[f.word].length;
       const names = ["0–25%", "25–50%", "50–75%", "75–100%"];
@@ -248,7 +242,6 @@ export const STOPS = [
   {
     part: "memory",
     title: say("After all layers: the memory"),
-    section: "the-encoder-section-3-1",
     ask: (f) => [
       say("How many vectors does the decoder get?"),
       ["1", String(f.src.length), String(f.memory[0].length)],
@@ -266,7 +259,6 @@ export const STOPS = [
   {
     part: "decoder attention",
     title: say("The decoder reads what it has written"),
-    section: "masks",
     ask: (f) => [
       say("So far it has written “{written}”. At which of these can its newest token not look?", {
         written: written_before(f),
@@ -285,7 +277,6 @@ export const STOPS = [
   {
     part: "cross-attention",
     title: say("It looks at the source"),
-    section: "layers-of-three-sublayers",
     ask: (f) => [
       say(
         "It has written “{written}”. Which source token does it look at most before it goes on?",
