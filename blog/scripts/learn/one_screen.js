@@ -12,9 +12,8 @@ import { german_number } from "./tasks.js";
 
 const M = 2 ** 31 - 1;
 
-/** Numbers between 0 and 1; the products are below 2 ** 53, so they are exact.
- *  @param {number} state */
-const generator = (state) => () => {
+/** Numbers between 0 and 1; the products are below 2 ** 53, so they are exact. */
+const generator = (/** @type {number} */ state) => () => {
   state = (48271 * state) % M;
   return state / M;
 };

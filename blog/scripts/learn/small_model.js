@@ -85,9 +85,8 @@ function draw_parameters({ vocab, N, d_model, d_ff, seed, norm, Real }) {
   return parameters;
 }
 
-/** A fresh model; `moments` are Adam's two of each parameter, once there has been an update.
- *  @param {Sizes} sizes */
-export function make_model(sizes) {
+/** A fresh model; `moments` are Adam's two of each parameter, once there has been an update. */
+export function make_model(/** @type {Sizes} */ sizes) {
   const whole = { ...USUAL, ...sizes };
   const { N, h, positions, causal, norms, residuals, norm, Real, specials } = whole;
   return {

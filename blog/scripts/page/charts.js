@@ -91,9 +91,8 @@ async function loadVega() {
 /** The text of an element that page.py compressed. @param {Element} element */
 const textOf = async (element) => new TextDecoder().decode(await unpack(element.textContent ?? ""));
 
-/** A figure's chart in the theme's colours, as wide as there is room.
- *  @param {HTMLElement} figure */
-async function fitted(figure) {
+/** A figure's chart in the theme's colours, as wide as there is room. */
+async function fitted(/** @type {HTMLElement} */ figure) {
   let text = await textOf(all("script", figure)[0]);
   const { signed, ...range } = darkShades();
   if (isDark())

@@ -75,9 +75,8 @@ class Prediction {
   }
 }
 
-/** The cells that answer a question at the end of its section, and what is said of them.
- *  @param {HTMLElement} answer */
-function whatAnswers(answer) {
+/** The cells that answer a question at the end of its section, and what is said of them. */
+function whatAnswers(/** @type {HTMLElement} */ answer) {
   const section = /** @type {HTMLElement} */ (answer.closest("section"));
   const last =
     answer.parentElement === section || answer.parentElement === section.lastElementChild;

@@ -43,9 +43,8 @@ function breaths() {
   };
 }
 
-/** What a reader sees of an element: a formula once, no anchors, no code of figures.
- *  @param {HTMLElement} element */
-export function wordsOf(element) {
+/** What a reader sees of an element: a formula once, no anchors, no code of figures. */
+export function wordsOf(/** @type {HTMLElement} */ element) {
   const copy = /** @type {HTMLElement} */ (element.cloneNode(true));
   const unseen = ".anchor, .spoken, .katex-html, annotation, script, style, svg, .copy";
   for (const part of all(unseen, copy)) part.remove();

@@ -21,14 +21,12 @@ const SAME = [
 /** Letters as people type them. @param {string} text */
 export const typed = (text) => text.normalize("NFC").toLowerCase().replaceAll("’", "'");
 
-/** Chinese is written without spaces, and one beside its characters is a matter of taste.
- *  @param {string} text */
-export const plainly = (text) =>
+/** Chinese is written without spaces, and one beside its characters is a matter of taste. */
+export const plainly = (/** @type {string} */ text) =>
   typed(text).replace(new RegExp(`(?<=${HAN}) | (?=${HAN})`, "gu"), "");
 
-/** What finds some plain words in a text that has such spaces, or line breaks.
- *  @param {string} words */
-export function pattern(words) {
+/** What finds some plain words in a text that has such spaces, or line breaks. */
+export function pattern(/** @type {string} */ words) {
   const han = new RegExp(HAN, "u");
   const letters = [...words].map((letter, i, all) => {
     const beside = i > 0 && (han.test(all[i - 1]) || han.test(letter)) ? "\\s?" : "";

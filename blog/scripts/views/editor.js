@@ -170,9 +170,8 @@ const translations = ({ sentence }, { text, own }) => [
   text === own ? say("Without it, it writes the same.") : say("Without it: {text}", { text: own }),
 ];
 
-/** A link from a function that is right to the next one; from the last one to the next rung.
- *  @param {string} name */
-function wayOn(name) {
+/** A link from a function that is right to the next one; from the last one to the next rung. */
+function wayOn(/** @type {string} */ name) {
   const folds = /** @type {HTMLDetailsElement[]} */ (all("details.write-it"));
   const next = folds[folds.findIndex((fold) => fold.dataset.function === name) + 1];
   if (!next)

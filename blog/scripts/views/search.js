@@ -147,9 +147,8 @@ function show(/** @type {HTMLElement} */ place) {
     addEventListener(name, () => timers.forEach(clearTimeout), { once: true, capture: true });
 }
 
-/** The texts between a heading and the next one, and where each starts in all of them.
- *  @param {HTMLElement} heading */
-function textsBelow(heading) {
+/** The texts between a heading and the next one, and where each starts in all of them. */
+function textsBelow(/** @type {HTMLElement} */ heading) {
   const content = byId("content");
   /** @param {Node} node @param {Node} other */
   const follows = (node, other) =>

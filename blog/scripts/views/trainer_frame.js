@@ -151,9 +151,8 @@ class Trainer {
   }
 
   /** The worker's next turn waits until this one is on the screen; WebKit draws a frame as seldom
-   *  as three times a second, so it doesn't wait long where somebody looks.
-   *  @param {number} turn */
-  go_on_when_drawn(turn) {
+   *  as three times a second, so it doesn't wait long where somebody looks. */
+  go_on_when_drawn(/** @type {number} */ turn) {
     const drawn = () => this.send({ drawn: turn }); // a second time it is of a turn that is over
     requestAnimationFrame(() => requestAnimationFrame(drawn));
     setTimeout(() => {

@@ -128,9 +128,8 @@ class Walk {
     button.disabled = at_end;
   }
 
-  /** A question with its answers; what is told appears when one of them has been clicked.
-   *  @param {Facts} facts */
-  question(facts) {
+  /** A question with its answers; what is told appears when one of them has been clicked. */
+  question(/** @type {Facts} */ facts) {
     const { stop, answered } = this;
     const { ask, tell } = STOPS[stop];
     const [question, names, right] = ask(facts);
