@@ -15,8 +15,7 @@ globalThis.WORDS = content.words;
 const field = /** @type {HTMLTextAreaElement} */ (byId("text"));
 const output = byId("translation");
 
-/** @param {string[]} tokens
- * @param {number} i */
+/** @param {string[]} tokens @param {number} i */
 const startsWord = (tokens, i) =>
   i === 0 || /^(▁|<.*>$|\p{P}+$)/u.test(tokens[i]) || /^<.*>$/.test(tokens[i - 1]);
 

@@ -9,8 +9,7 @@ import { forward } from "./small_model.js";
 /** @import { Ways } from "./mistakes.js" */
 /** @import { Model, Pair, Row } from "./small_model.js" */
 
-/** What is read and what is predicted.
- *  @param {Pair[]} pairs @param {Ways} ways @returns {Row[]} */
+/** What is read and what is predicted. @param {Pair[]} pairs @param {Ways} ways @returns {Row[]} */
 export const batch = (pairs, ways = PAPER) =>
   pairs.map((pair, i) => {
     const src = ways.reads === "target" ? pair.tgt.slice(1) : pair.src;
@@ -40,8 +39,7 @@ export function gradient(model, pairs, { smoothing = 0, shift = true } = {}) {
   return loss;
 }
 
-/** The mean loss per target token, without gradients.
- *  @param {Model} model @param {Pair[]} pairs */
+/** The mean loss per target token, without gradients. @param {Model} model @param {Pair[]} pairs */
 export function mean_loss(model, pairs, smoothing = 0) {
   const rows = batch(pairs);
   return loss_of(model, forward(model, rows).logits, rows, smoothing);

@@ -155,9 +155,8 @@ class Pass {
       : this.normed(stack, name, joined(f(x)));
   }
 
-  /** @param {string} name @param {Stack} reader @param {Tensor} x what asks
-   *  @param {Stack} source @param {Tensor} y what is asked
-   *  @param {number} ahead @param {Numbers[]} [weights] */
+  /** @param {string} name @param {Stack} reader @param {Tensor} x what asks @param {Stack} source
+   *  @param {Tensor} y what is asked @param {number} ahead @param {Numbers[]} [weights] */
   attend(name, reader, x, source, y, ahead, weights) {
     const { h, ways } = this.model;
     const [queries, keys] = [this.texts[reader].starts, this.texts[source].starts];

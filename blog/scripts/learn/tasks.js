@@ -50,8 +50,7 @@ function numbers({ letters, pair, below }) {
 }
 
 /** Words of 3 to 8 letters, and what is made of each.
- *  @param {(word: string) => string} target_of
- *  @returns {(means: Means) => Task} */
+ *  @param {(word: string) => string} target_of @returns {(means: Means) => Task} */
 const words =
   (target_of) =>
   ({ letters, pair, below }) => {

@@ -1,10 +1,8 @@
 // Elements of the page: made, and looked up.
 
 /** An element with these properties and children.
- *  @template {keyof HTMLElementTagNameMap} Tag
- *  @param {Tag} tag
- *  @param {Record<string, unknown>} properties
- *  @param {...(Node | string)} children */
+ *  @template {keyof HTMLElementTagNameMap} Tag @param {Tag} tag
+ *  @param {Record<string, unknown>} properties @param {...(Node | string)} children */
 export function el(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
   element.append(...children);
@@ -21,9 +19,7 @@ export const button = (textContent, onclick, properties = {}) =>
 export const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
 /** All elements that a selector matches.
- *  @param {string} selector
- *  @param {ParentNode} within
- *  @returns {HTMLElement[]} */
+ *  @param {string} selector @param {ParentNode} within @returns {HTMLElement[]} */
 export const all = (selector, within = document) =>
   [...within.querySelectorAll(selector)].map(asHtml);
 

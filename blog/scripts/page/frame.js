@@ -15,10 +15,7 @@ const theme = () => root.dataset.theme ?? "";
 
 /** A frame behind an element; the text of a script makes its document, out of `GIVEN`. The frame is
  *  as high as that wants.
- *  @param {Element} place
- *  @param {string} id
- *  @param {string} title
- *  @param {string} script
+ *  @param {Element} place @param {string} id @param {string} title @param {string} script
  *  @param {...any} given whatever the script takes */
 export function ownDocument(place, id, title, script, ...given) {
   const srcdoc = documentOf(title, script, given);

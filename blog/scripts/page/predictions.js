@@ -25,8 +25,7 @@ export function startPredictions() {
 const guessed = recall("guessed", {});
 
 class Prediction {
-  /** @param {HTMLDetailsElement} answer
-   *  @param {HTMLOListElement} list of the choices
+  /** @param {HTMLDetailsElement} answer @param {HTMLOListElement} list of the choices
    *  @param {number} right from 0 */
   constructor(answer, list, right) {
     this.answer = answer;

@@ -1,10 +1,8 @@
 // Elements of pictures.
 
 /** An SVG element with attributes and content.
- *  @template {keyof SVGElementTagNameMap} Kind
- *  @param {Kind} kind
- *  @param {Record<string, string | number>} attributes
- *  @param {...(Node | string)} content
+ *  @template {keyof SVGElementTagNameMap} Kind @param {Kind} kind
+ *  @param {Record<string, string | number>} attributes @param {...(Node | string)} content
  *  @returns {SVGElementTagNameMap[Kind]} */
 export function shape(kind, attributes, ...content) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", kind);
@@ -14,8 +12,7 @@ export function shape(kind, attributes, ...content) {
 }
 
 /** A picture that scrolls on a phone: its letters of 11 px would become too small there.
- *  @param {number} width @param {number} height
- *  @param {string} label what a screen reader says
+ *  @param {number} width @param {number} height @param {string} label what a screen reader says
  *  @param {...Node} content */
 export const picture = (width, height, label, ...content) =>
   shape(

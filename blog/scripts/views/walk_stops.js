@@ -26,8 +26,7 @@ import { bars, code, el, numbers, row, size } from "./panels.js";
  *    tell: (facts: Facts) => (string | Element)[] }} Stop */
 
 /** The tokens with the largest weights, and these.
- *  @param {string[]} tokens @param {number[]} weights
- *  @returns {[string, number][]} */
+ *  @param {string[]} tokens @param {number[]} weights @returns {[string, number][]} */
 export const strongest = (tokens, weights, n = 5) =>
   tokens
     .map((token, i) => /** @type {[string, number]} */ ([token, weights[i]]))
