@@ -15,8 +15,8 @@ const SAME = [
   ["tokenizer", "tokeniser"],
 ];
 
-/** A section of the page; `code` is folded.
- *  @typedef {{ id: string, title: string, text: string, code: string }} Section */
+/** @typedef {{ title: string, text: string, code: string }} Texts of a section; code is folded */
+/** A section of the page, and its texts plainly. @typedef {Texts & { id: string, plain: Texts }} Section */
 
 /** Letters as people type them. @param {string} text */
 export const typed = (text) => text.normalize("NFC").toLowerCase().replaceAll("’", "'");
@@ -54,26 +54,19 @@ export function queryOf(typing) {
 
 /** @typedef {ReturnType<typeof queryOf>} Query */
 
-/** @type {WeakMap<Section, { title: string, text: string, code: string }>} */
-const plainTexts = new WeakMap();
-
-/** The texts of a section plainly, worked out once. @param {Section} section */
-export function plainOf(section) {
-  let plain = plainTexts.get(section);
-  if (!plain) {
-    const [title, text, code] = [section.title, section.text, section.code].map(plainly);
-    plain = { title, text, code };
-    plainTexts.set(section, plain);
-  }
-  return plain;
-}
+/** @returns {Texts} */
+export const plainOf = (/** @type {Texts} */ { title, text, code }) => ({
+  title: plainly(title),
+  text: plainly(text),
+  code: plainly(code),
+});
 
 /** The sections that have all words or another name of them, the best first.
  *  @param {Section[]} sections @param {Query} query */
 export function hitsOf(sections, { words, phrase, others, enough }) {
   if (!enough) return [];
   const hits = sections.flatMap((section) => {
-    const { title, text, code } = plainOf(section);
+    const { title, text, code } = section.plain;
     const hasAll = (/** @type {string} */ place) => words.every((word) => place.includes(word));
     const hasOther = (/** @type {string} */ place) => others.some((name) => place.includes(name));
     if (!hasAll(`${title} ${text} ${code}`) && !hasOther(`${title} ${text}`)) return [];

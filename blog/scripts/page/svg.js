@@ -52,3 +52,9 @@ export const curve = (width, dashes, colour) =>
     "stroke-width": width,
     "stroke-dasharray": dashes,
   });
+
+/** @param {SVGPolylineElement} line @param {[number, number][]} points */
+export function put(line, points) {
+  const pairs = points.map((point) => point.map((number) => number.toFixed(1)).join(","));
+  line.setAttribute("points", pairs.join(" "));
+}

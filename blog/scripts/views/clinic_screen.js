@@ -2,7 +2,7 @@
 
 import { button, el } from "../page/dom.js";
 import { say } from "../page/language.js";
-import { curve, shape } from "../page/svg.js";
+import { curve, put, shape, words } from "../page/svg.js";
 import { LEVELS, ORDERS } from "./clinic_words.js";
 
 /** @import { Catalogue } from "./clinic_words.js" */
@@ -13,14 +13,9 @@ const UPDATES_MS = 1500; // how long the curve runs
 /** @param {string} text */
 export const note = (text) => el("p", { className: "learn-note", textContent: text });
 
-/** The points of losses, of 60 stretches. @param {number[]} losses */
-const points = (losses) =>
-  losses
-    .map((loss, i) => {
-      const x = 30 + 5.1 * (i + 0.5);
-      return `${x.toFixed(1)},${(120 - 28 * Math.min(4, loss)).toFixed(1)}`;
-    })
-    .join(" ");
+/** The points of losses, of 60 stretches. @returns {[number, number][]} */
+const points = (/** @type {number[]} */ losses) =>
+  losses.map((loss, i) => [30 + 5.1 * (i + 0.5), 120 - 28 * Math.min(4, loss)]);
 
 /** The training loss, beside that of a healthy model. */
 export class Curve {
@@ -31,8 +26,7 @@ export class Curve {
 
   constructor() {
     /** @param {number} x @param {number} y @param {string} text */
-    const label = (x, y, text) =>
-      shape("text", { x, y, "text-anchor": "end", "font-size": 9, fill: "var(--muted)" }, text);
+    const label = (x, y, text) => words(x, y, text, { "text-anchor": "end", "font-size": 9 });
     this.element = shape(
       "svg",
       {
@@ -52,14 +46,14 @@ export class Curve {
   /** @param {number[]} losses @param {number[]} healthy */
   run(losses, healthy) {
     this.losses = losses;
-    this.healthy.setAttribute("points", points(healthy));
+    put(this.healthy, points(healthy));
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const start = performance.now();
     const draw = (/** @type {number} */ now) => {
       const done = still ? 1 : Math.min(1, (now - start) / UPDATES_MS);
       if (this.losses !== losses) return; // the next patient has come
       const end = Math.ceil(done * losses.length);
-      this.patient.setAttribute("points", points(losses.slice(0, end)));
+      put(this.patient, points(losses.slice(0, end)));
       if (done < 1) requestAnimationFrame(draw);
     };
     draw(start);
