@@ -58,3 +58,12 @@ export function put(line, points) {
   const pairs = points.map((point) => point.map((number) => number.toFixed(1)).join(","));
   line.setAttribute("points", pairs.join(" "));
 }
+
+/** A copy of a drawing for the eye alone, in the size that its place gives it. */
+export function copyOf(/** @type {Element} */ drawing) {
+  const copy = /** @type {SVGSVGElement} */ (drawing.cloneNode(true));
+  for (const part of copy.querySelectorAll("title, desc, style, defs")) part.remove();
+  for (const name of ["aria-labelledby", "width", "height", "style"]) copy.removeAttribute(name);
+  copy.setAttribute("aria-hidden", "true");
+  return copy;
+}

@@ -4,6 +4,7 @@
 
 import { all, byId, el, startDrawer } from "../page/dom.js";
 import { endOf, yourSentence } from "../page/sentence.js";
+import { copyOf } from "../page/svg.js";
 import * as Panels from "./panels.js";
 import { NUMBERS } from "./place_numbers.js";
 import { followed } from "./walk_stops.js";
@@ -97,15 +98,14 @@ function isAsking() {
   return false;
 }
 
-/** A copy of the figure, without what can't be read in this size. @param {Element} figure */
-function smallCopy(figure) {
-  const picture = /** @type {Element} */ (figure.cloneNode(true));
-  for (const part of picture.querySelectorAll("title, desc, style, defs, .arch-key")) part.remove();
-  for (const name of ["aria-labelledby", "width", "height", "style"]) picture.removeAttribute(name);
+/** A copy of the figure, without what can't be read in this size. The contents lead to the same
+ *  sections. */
+function smallCopy(/** @type {Element} */ figure) {
+  const picture = copyOf(figure);
+  for (const part of all(".arch-key", picture)) part.remove();
   picture.setAttribute("class", "place-figure");
   picture.setAttribute("viewBox", "0 6 540 900");
-  picture.setAttribute("aria-hidden", "true"); // the contents lead to the same sections
-  for (const link of picture.querySelectorAll("a")) link.setAttribute("tabindex", "-1");
+  for (const link of all("a", picture)) link.tabIndex = -1;
   for (const letter of all("tspan.arch-i", picture))
     letter.dataset.letter = letter.textContent ?? "";
   return picture;

@@ -7,7 +7,7 @@ import { liveContent } from "../page/engine.js";
 import { interlinear } from "../page/gloss.js";
 import * as Guesses from "../page/guesses.js";
 import { say } from "../page/language.js";
-import { shape } from "../page/svg.js";
+import { copyOf, shape } from "../page/svg.js";
 import { look } from "./panels.js";
 import { followed, STOPS } from "./walk_stops.js";
 
@@ -19,9 +19,8 @@ const WINDOW_HEIGHT = 260; // of the figure on a phone
 
 /** A copy of the figure that leads to the stops.
  *  @param {Element} figure @param {(stop: number) => void} show */
-function copy_of(figure, show) {
-  const picture = /** @type {SVGSVGElement} */ (figure.cloneNode(true));
-  for (const unneeded of all("title, desc, style, defs", picture)) unneeded.remove();
+function picture_of(figure, show) {
+  const picture = copyOf(figure);
   for (const link of all("a", picture)) link.removeAttribute("href");
   for (const [stop, { part }] of STOPS.entries()) {
     for (const element of all(`[data-part="${part}"]`, picture)) {
@@ -29,8 +28,6 @@ function copy_of(figure, show) {
       element.addEventListener("click", () => show(stop));
     }
   }
-  for (const name of ["aria-labelledby", "width", "height"]) picture.removeAttribute(name);
-  picture.setAttribute("aria-hidden", "true");
   return picture;
 }
 
@@ -56,7 +53,7 @@ class Walk {
       ariaLabel: say("Close the walk"),
     });
     this.figure = figure;
-    this.picture = copy_of(figure, (stop) => this.show(stop));
+    this.picture = picture_of(figure, (stop) => this.show(stop));
     this.picture.append(this.mark);
     this.dialog = el(
       "dialog",
