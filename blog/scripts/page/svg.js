@@ -63,7 +63,7 @@ export function put(line, points) {
 export function copyOf(/** @type {Element} */ drawing) {
   const copy = /** @type {SVGSVGElement} */ (drawing.cloneNode(true));
   for (const part of copy.querySelectorAll("title, desc, style, defs")) part.remove();
-  for (const name of ["aria-labelledby", "width", "height", "style"]) copy.removeAttribute(name);
+  for (const name of ["aria-labelledby", "width", "height"]) copy.removeAttribute(name);
   copy.setAttribute("aria-hidden", "true");
   return copy;
 }

@@ -104,6 +104,7 @@ function smallCopy(/** @type {Element} */ figure) {
   const picture = copyOf(figure);
   for (const part of all(".arch-key", picture)) part.remove();
   picture.setAttribute("class", "place-figure");
+  picture.removeAttribute("style");
   picture.setAttribute("viewBox", "0 6 540 900");
   for (const link of all("a", picture)) link.tabIndex = -1;
   for (const letter of all("tspan.arch-i", picture))
