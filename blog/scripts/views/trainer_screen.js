@@ -129,8 +129,10 @@ export const fill = (table, rows) =>
 
 /** @param {Cell} cell */
 function cell_of({ scope, text = "", kind = "", weight }) {
-  const style = weight === undefined ? {} : { style: `--w: ${weight.toFixed(2)}` };
-  return el(scope ? "th" : "td", { textContent: text, className: kind, scope, ...style });
+  const cell = el(scope ? "th" : "td", { textContent: text, className: kind });
+  if (scope) cell.scope = scope;
+  if (weight !== undefined) cell.style.setProperty("--w", weight.toFixed(2));
+  return cell;
 }
 
 /** Letters as a text without the end; a second beginning is a dot. @param {string[]} letters */
