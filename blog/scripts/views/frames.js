@@ -3,7 +3,6 @@
 
 import clinic from "bundle:./clinic_frame.js";
 import trainer from "bundle:./trainer_frame.js";
-import { PEAK, WHOLE } from "../learn/tasks.js";
 import { byId } from "../page/dom.js";
 import { linesOf, ownDocument } from "../page/frame.js";
 import { say } from "../page/language.js";
@@ -15,9 +14,7 @@ const sectionOf = (heading) => document.getElementById(heading)?.closest("sectio
 export function startFrames() {
   if (typeof Worker === "undefined") return;
   const task = sectionOf("a-second-task-german-numbers");
-  const usual = { WHOLE, PEAK };
-  if (task)
-    ownDocument(task, "trainer", say("A model that learns"), trainer, linesOf("learned"), usual);
+  if (task) ownDocument(task, "trainer", say("A model that learns"), trainer, linesOf("learned"));
   const loss = sectionOf("what-the-loss-can-t-see");
   const patients = linesOf("patients");
   if (!loss || !patients.length) return;

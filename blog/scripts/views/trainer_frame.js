@@ -1,6 +1,7 @@
 // The document of the trainer, in its frame.
 
 import source from "bundle:../learn/trainer_worker.js";
+import { PEAK, WHOLE } from "../learn/tasks.js";
 import { button, watch } from "../page/dom.js";
 import { shrink } from "../page/in_frame.js";
 import { say } from "../page/language.js";
@@ -24,15 +25,15 @@ import {
 /** A training that was made beforehand: a row of learned.jsonl.
  *  @typedef {{ task: string, seed: number, change: Change, losses: number[], scores: number[],
  *    examples: string[][] }} Row */
-/** @typedef {{ WHOLE: Record<string, number | boolean>, PEAK: number }} Usual */
 
+/** @type {Record<string, number | boolean>} */
+const USUAL = WHOLE;
 const LONGEST_WAIT_MS = 100; // for a drawing
 const MOST_POINTS = 400; // of a curve
 const FEW_POINTS = 9; // a run with more is kept beside the next one
 
-/** @param {Change} one @param {Change} other */
-const same = (one, other) =>
-  JSON.stringify(Object.entries(one).sort()) === JSON.stringify(Object.entries(other).sort());
+const text_of_change = (/** @type {Change} */ change) =>
+  JSON.stringify(Object.entries(change).sort());
 
 const percent = (/** @type {number} */ share) => `${(100 * share).toFixed(0)}%`;
 
@@ -61,12 +62,10 @@ class Trainer {
   /** @type {Worker | null} */
   worker = null;
   screen = make_screen();
+  chart = new Chart(this.screen.curve, PEAK);
 
-  /** @param {Row[]} rows @param {Usual} usual */
-  constructor(rows, usual) {
+  constructor(/** @type {Row[]} */ rows) {
     this.rows = rows;
-    this.usual = usual;
-    this.chart = new Chart(this.screen.curve, usual.PEAK);
     this.listen();
   }
 
@@ -82,16 +81,18 @@ class Trainer {
 
   /** What the fresh model has otherwise than the whole one. @returns {Change} */
   change() {
-    const { WHOLE } = this.usual;
     const chosen = Object.entries(this.settings());
     return Object.fromEntries(
-      chosen.filter(([key, value]) => key in WHOLE && value !== WHOLE[key]),
+      chosen.filter(([key, value]) => key in USUAL && value !== USUAL[key]),
     );
   }
 
-  /** Trainings of all seeds that were made beforehand. @param {Change} change */
-  rows_with = (change) =>
-    this.rows.filter((row) => row.task === this.screen.task.value && same(row.change, change));
+  /** Trainings of all seeds that were made beforehand. */
+  rows_with(/** @type {Change} */ change) {
+    const { value } = this.screen.task;
+    const text = text_of_change(change);
+    return this.rows.filter((row) => row.task === value && text_of_change(row.change) === text);
+  }
 
   own_text = () => this.screen.own.value.trim().toLowerCase();
 
@@ -103,11 +104,8 @@ class Trainer {
     const { screen, run } = this;
     this.worker ??= startWorker(source, (/** @type {Report} */ report) => this.hear(report));
     if (run.curve.length > FEW_POINTS) this.run_before = run;
-    this.run = {
-      ...fresh_run(run.number + 1, screen.task.value),
-      total: run.total,
-      tokens: run.tokens,
-    };
+    const { total, tokens } = run;
+    this.run = { ...fresh_run(run.number + 1, screen.task.value), total, tokens };
     this.wanted = wanted;
     screen.choices.hidden = true;
     this.send({ begin: this.settings(), number: this.run.number, own: this.own_text() });
@@ -234,7 +232,8 @@ class Trainer {
     chart.draw_run(run.curve);
     if (step > 0 && run.curve.length > FEW_POINTS) return; // the rest stays as it is
     const lacks = run.riddle?.change ?? this.change();
-    const lacking = same(lacks, {}) ? null : this.rows_with(lacks)[run.riddle?.seed ?? 0];
+    const whole = Object.keys(lacks).length === 0;
+    const lacking = whole ? null : this.rows_with(lacks)[run.riddle?.seed ?? 0];
     chart.draw_background({
       whole: this.rows_with({})[0]?.losses ?? [],
       lacking: lacking?.losses ?? [],
@@ -256,7 +255,7 @@ class Trainer {
     );
     if (!riddles.length) return;
     for (const input of screen.inputs) {
-      const usual = this.usual.WHOLE[input.dataset.key ?? ""];
+      const usual = USUAL[input.dataset.key ?? ""];
       if (input instanceof HTMLInputElement) input.checked = Boolean(usual);
       else input.value = String(usual);
     }
@@ -348,5 +347,5 @@ class Trainer {
   }
 }
 
-const [rows, usual] = globalThis.GIVEN;
-new Trainer(rows, usual);
+const [rows] = globalThis.GIVEN;
+new Trainer(rows);
