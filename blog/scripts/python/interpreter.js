@@ -23,7 +23,8 @@ export const refusal = (name, detail = "") => new Error(`told: ${name} ${detail}
 
 /** Rows that Python has already: an argument of `call`. */
 export class Kept {
-  constructor(/** @type {string} */ name) {
+  /** @param {string} name */
+  constructor(name) {
     this.name = name;
   }
 }
@@ -34,7 +35,8 @@ export class Interpreter {
     this.machine = machine;
   }
 
-  /** @param {(options: object) => Promise<any>} loadMicroPython @param {Uint8Array} wasmBinary
+  /** @param {(options: object) => Promise<any>} loadMicroPython
+   *  @param {Uint8Array} wasmBinary
    *  @param {(line: string) => void} stdout is told what is printed */
   static async load(loadMicroPython, wasmBinary, stdout) {
     const machine = await loadMicroPython({ wasmBinary, heapsize: HEAP_BYTES, stdout });
@@ -85,8 +87,11 @@ export class Interpreter {
   }
 
   /** What a function of a module gives; numbers that aren't finite become NaN.
-   *  @param {string} module @param {string} name @param {any[]} given
-   *  @param {Scores} [scores] what it may ask, its first argument @returns {Value} */
+   *  @param {string} module
+   *  @param {string} name
+   *  @param {any[]} given
+   *  @param {Scores} [scores] what it may ask, its first argument
+   *  @returns {Value} */
   call(module, name, given, scores) {
     const asking = scores ? "lambda ids: json.loads(_scores(json.dumps(ids))), " : "";
     const text = this.run(
