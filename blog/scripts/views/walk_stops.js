@@ -28,10 +28,7 @@ import { bars, code, el, numbers, row, size } from "./panels.js";
 /** The tokens with the largest weights, and these.
  *  @param {string[]} tokens @param {number[]} weights @returns {[string, number][]} */
 export const strongest = (tokens, weights, n = 5) =>
-  tokens
-    .map((token, i) => /** @type {[string, number]} */ ([token, weights[i]]))
-    .sort((a, b) => b[1] - a[1])
-    .slice(0, n);
+  largest(weights, n).map((place) => [tokens[place], weights[place]]);
 
 /** Neither a piece with a dot nor a mark. @param {string} token */
 const is_word = (token) => /^[\p{L}\p{N}]{2,}$/u.test(token);
@@ -41,7 +38,7 @@ const is_word = (token) => /^[\p{L}\p{N}]{2,}$/u.test(token);
 function word_to_follow(source, weights) {
   const words = source.map(is_word);
   const strengths = weights.map((row, t) =>
-    words[t] ? Math.max(0, ...row.filter((_, k) => k !== t && words[k])) : -1,
+    words[t] ? Math.max(0, ...[...row].filter((_, k) => k !== t && words[k])) : -1,
   );
   return strengths.indexOf(Math.max(...strengths));
 }
@@ -93,14 +90,14 @@ const nearest = (f) => f.name([f.near[f.word][0].id])[0];
 
 /** How many hidden units are above zero for it. @param {Facts} f */
 export const active_units = ({ layer, word }) =>
-  layer.inner[word].filter((value) => value > 0).length;
+  [...layer.inner[word]].filter((value) => value > 0).length;
 
 /** @param {number[]} before @param {number[]} after */
 export const row_of_sizes = (before, after) =>
   row(say("root mean square"), code(`${size(before).toFixed(2)} → ${size(after).toFixed(2)}`));
 
 /** A token's name and probability at the step that we follow, and whether it is written.
- *  @param {Facts} f @param {number} id */
+ *  @param {Facts} f @param {number} id @returns {[string, number, boolean]} */
 export const chance_of = (f, id) => [f.name([id])[0], f.p[id], id === f.ids[f.step + 1]];
 
 /** @type {Stop[]} */
