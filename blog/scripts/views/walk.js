@@ -90,7 +90,8 @@ class Walk {
       /** @type {any} the figure, which page/text.js gives this property */
       const figure = document.querySelector(".explorer > div");
       const sentence = figure?.explored?.sentence().trim() || first;
-      this.facts = followed(await look({ engine, sentence }));
+      const model = /** @type {NonNullable<typeof engine>} */ (engine); // where there is a walk
+      this.facts = followed(await look({ engine: model, sentence }));
       if (sentence !== before) this.answered = {};
       this.dialog.show();
       this.start.textContent = INVITATION;
