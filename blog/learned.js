@@ -17,22 +17,15 @@ import * as clinic from "./scripts/learn/clinic.js";
 import { CHANGES as MISTAKES } from "./scripts/learn/mistakes.js";
 import * as tasks from "./scripts/learn/tasks.js";
 
-const ILL = process.argv[2] === "patients",
-  FILE = path.join(import.meta.dirname, ILL ? "patients.jsonl" : "learned.jsonl"),
-  STRETCHES = 60,
-  SCORES = 6,
-  SHOWN = 5;
+const ILL = process.argv[2] === "patients";
+const FILE = path.join(import.meta.dirname, ILL ? "patients.jsonl" : "learned.jsonl");
+const STRETCHES = 60;
+const STRETCHES_BY_SCORE = 10;
+const SHOWN = 5;
 const SEEDS = ILL ? (process.argv[3] ? process.argv.slice(3).map(Number) : [0, 1]) : [0, 1, 2];
 const CHANGES = [
-  {},
-  { causal: false },
-  { positions: false },
-  { warmup: false },
-  { rate: 10 },
-  { warmup: false, rate: 10 },
-  { shift: false },
-  { residuals: false },
-  { norms: false },
+  ...[{}, { causal: false }, { positions: false }, { warmup: false }, { rate: 10 }],
+  ...[{ warmup: false, rate: 10 }, { shift: false }, { residuals: false }, { norms: false }],
   { h: 1 },
 ];
 const commit = execSync("git rev-parse --short HEAD", {
@@ -41,44 +34,28 @@ const commit = execSync("git rev-parse --short HEAD", {
 }).trim();
 
 const key = ({ task, seed, change, slip }) => JSON.stringify([task, seed, change, slip]);
-const lines = existsSync(FILE)
-  ? readFileSync(FILE, "utf-8").trim().split("\n").filter(Boolean)
-  : [];
+const lines = existsSync(FILE) ? readFileSync(FILE, "utf-8").split("\n").filter(Boolean) : [];
 const done = new Set(lines.map((line) => key(JSON.parse(line))));
 
 /** A row, with how it was made. */
 function add(make) {
-  const started = process.cpuUsage().user,
-    row = make(),
-    minutes = Number(((process.cpuUsage().user - started) / 6e7).toFixed(2));
-  const command = ["node blog/learned.js", ...process.argv.slice(2)].join(" "),
-    whole = { ...row, command, commit, machine: os.cpus()[0].model, minutes };
-  appendFileSync(
-    FILE,
-    JSON.stringify(whole, (_, value) =>
-      typeof value === "number" ? Number(value.toPrecision(5)) : value,
-    ) + "\n",
-  );
-  console.log(
-    row.task ?? "",
-    row.seed,
-    row.slip ?? JSON.stringify(row.change ?? {}),
-    row.exact ?? row.scores.at(-1),
-    minutes,
-  );
+  const started = process.cpuUsage().user;
+  const row = make();
+  const minutes = Number(((process.cpuUsage().user - started) / 6e7).toFixed(2));
+  const command = ["node blog/learned.js", ...process.argv.slice(2)].join(" ");
+  const whole = { ...row, command, commit, machine: os.cpus()[0].model, minutes };
+  const rounded = (_, value) => (typeof value === "number" ? Number(value.toPrecision(5)) : value);
+  appendFileSync(FILE, JSON.stringify(whole, rounded) + "\n");
+  const { task = "", seed, slip, change = {}, exact, scores } = row;
+  console.log(task, seed, slip ?? JSON.stringify(change), exact ?? scores.at(-1), minutes);
 }
 
 function train(task, seed, change) {
   const run = tasks.training({ ...tasks.WHOLE, ...change, task, seed });
-  const losses = [],
-    scores = [];
-  for (let stretch = 1, step = 0; stretch <= STRETCHES; stretch++) {
-    const end = Math.round((run.total * stretch) / STRETCHES),
-      found = [];
-    while (step < end) (found.push(run.step()[1]), (step += 1));
-    losses.push(Number((found.reduce((sum, loss) => sum + loss, 0) / found.length).toFixed(3)));
-    if (stretch % (STRETCHES / SCORES) === 0) scores.push(Number(run.score(0).exact.toFixed(3)));
-  }
+  const scores = [];
+  const losses = tasks.losses_of(run, STRETCHES, (stretch) => {
+    if (stretch % STRETCHES_BY_SCORE === 0) scores.push(Number(run.score(0).exact.toFixed(3)));
+  });
   const examples = run
     .score(SHOWN)
     .examples.map(({ source, target, written }) => [source, target, written.join("")]);

@@ -1,5 +1,6 @@
 // The page that `export --to page` writes: a field, and its translation.
 
+import { byId, el } from "./page/dom.js";
 import { isolated, say } from "./page/language.js";
 import { startWorker } from "./page/worker.js";
 import { doubtful } from "./views/trust.js";
@@ -9,23 +10,19 @@ const PAUSE_MS = 400; // since the last key; then what was typed is translated
 
 /** @typedef {import("./model/greedy_translator.js").Translation} Translation */
 
-/** @param {string} id */
-const place = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
-const content = JSON.parse(place("content").textContent);
+const content = JSON.parse(byId("content").textContent);
 globalThis.WORDS = content.words;
-const field = /** @type {HTMLTextAreaElement} */ (place("text"));
-const output = place("translation");
+const field = /** @type {HTMLTextAreaElement} */ (byId("text"));
+const output = byId("translation");
 
-/** @param {string[]} tokens
- * @param {number} i */
+/** @param {string[]} tokens @param {number} i */
 const startsWord = (tokens, i) =>
   i === 0 || /^(▁|<.*>$|\p{P}+$)/u.test(tokens[i]) || /^<.*>$/.test(tokens[i - 1]);
 
 /** The words of a translation; those of which the model is unsure are marked.
  * @param {Translation} translation */
 function words({ tokens, probabilities }) {
-  /** @param {number} i */
-  const starts = (i) => startsWord(tokens, i);
+  const starts = (/** @type {number} */ i) => startsWord(tokens, i);
   const unsure = doubtful(
     probabilities.map((chosen) => ({ chosen })),
     starts,
@@ -39,28 +36,21 @@ function words({ tokens, probabilities }) {
     parts[parts.length - 1].text += piece;
   });
   return parts.flatMap((part, i) => {
-    if (!part.unsure) return [i ? part.text : part.text.trimStart()];
-    const mark = document.createElement("u");
-    mark.textContent = part.text.trimStart();
+    const text = part.text.trimStart();
+    if (!part.unsure) return [i ? part.text : text];
+    const mark = el("u", {}, text);
     return i && part.text.startsWith(" ") ? [" ", mark] : [mark];
   });
 }
 
-/** @param {Translation} line */
-function showLine(line) {
-  const row = document.createElement("p");
-  if (line.long) {
-    row.className = "note";
-    row.textContent = say("This line is too long.");
-  } else row.append(...words(line));
-  output.append(row);
-  if (!line.unknown.length) return;
-  const note = document.createElement("p");
-  note.className = "note";
-  note.dir = "auto";
-  const letters = line.unknown.map(isolated).join(" ");
-  note.textContent = say("It has never seen: {letters}", { letters });
-  output.append(note);
+function showLine(/** @type {Translation} */ line) {
+  const { long, unknown } = line;
+  if (long) output.append(el("p", { className: "note" }, say("This line is too long.")));
+  else output.append(el("p", {}, ...words(line)));
+  if (!unknown.length) return;
+  const letters = unknown.map(isolated).join(" ");
+  const text = say("It has never seen: {letters}", { letters });
+  output.append(el("p", { className: "note", dir: "auto" }, text));
 }
 
 let last = 0;
@@ -84,7 +74,7 @@ function translate() {
 function heard(data) {
   if (data.failed) return refuse(data.failed);
   if (data.ready) {
-    place("state").textContent = "";
+    byId("state").textContent = "";
     return translate();
   }
   if (data.id !== last) return;
@@ -93,12 +83,11 @@ function heard(data) {
     if (!data.place) output.replaceChildren();
     showLine(data);
   }
-  place("legend").hidden = !output.querySelector("u");
+  byId("legend").hidden = !output.querySelector("u");
 }
 
-/** @param {string} message */
-function refuse(message) {
-  place("state").textContent = say("This browser cannot translate: {message}", { message });
+function refuse(/** @type {string} */ message) {
+  byId("state").textContent = say("This browser cannot translate: {message}", { message });
 }
 
 /** From a server, browsers install a page that has a manifest; from a file, none does. */
@@ -112,10 +101,8 @@ function offerInstallation() {
     display: "standalone",
     icons: [{ src: icon, sizes: "any", type: "image/svg+xml" }],
   };
-  const link = document.createElement("link");
-  link.rel = "manifest";
-  link.href = `data:application/manifest+json,${encodeURIComponent(JSON.stringify(manifest))}`;
-  document.head.append(link);
+  const href = `data:application/manifest+json,${encodeURIComponent(JSON.stringify(manifest))}`;
+  document.head.append(el("link", { rel: "manifest", href }));
 }
 
 for (const element of document.querySelectorAll("[data-say]"))
@@ -131,6 +118,6 @@ field.addEventListener("keydown", (event) => {
 });
 const worker = startWorker(source, heard);
 worker.onerror = (event) => refuse(event.message);
-const weights = place("weights").textContent;
+const weights = byId("weights").textContent;
 worker.postMessage({ content: { ...content.model, weights } });
 offerInstallation();

@@ -18,8 +18,7 @@ export const tensor = (Real, rows, cols) => ({
   grad: new Real(rows * cols),
 });
 
-/** @param {Tape} tape */
-export function backward({ steps }) {
+export function backward(/** @type {Tape} */ { steps }) {
   while (steps.length) steps.pop()?.();
 }
 
@@ -54,8 +53,7 @@ export function linear(tape, x, W, bias) {
   return y;
 }
 
-/** The sum of two matrices of one shape.
- *  @param {Tape} tape @param {Tensor} x @param {Tensor} y */
+/** The sum of two matrices of one shape. @param {Tape} tape @param {Tensor} x @param {Tensor} y */
 export function add(tape, x, y) {
   const z = tensor(tape.Real, x.rows, x.cols);
   for (let i = 0; i < z.data.length; i++) z.data[i] = x.data[i] + y.data[i];
@@ -78,8 +76,7 @@ export function relu(tape, x) {
   return y;
 }
 
-/** The rows of a matrix.
- *  @param {Tensor} x @returns {Line[]} */
+/** The rows of a matrix. @param {Tensor} x @returns {Line[]} */
 export const rows_of = ({ rows, cols }) =>
   Array.from({ length: rows }, (_, i) => ({ start: i * cols, count: cols, step: 1 }));
 

@@ -3,6 +3,7 @@
 // tests of TESTS need a fresh model, and are made when they are ordered; `trained` needs a trained
 // one, whose row is in patients.jsonl.
 
+import { logSoftmax } from "../model/tensors.js";
 import { batch, gradient, update } from "./learning.js";
 import { PAPER } from "./mistakes.js";
 import { forward, generator, greedy_decode, SPECIALS } from "./small_model.js";
@@ -17,8 +18,7 @@ import * as tasks from "./tasks.js";
 
 const { BOS, EOS } = SPECIALS;
 
-/** @param {number[]} list */
-const mean = (list) => list.reduce((sum, x) => sum + x, 0) / list.length;
+const mean = (/** @type {number[]} */ list) => list.reduce((sum, x) => sum + x, 0) / list.length;
 /** @param {number[][]} lists */
 const norm = (lists) => Math.sqrt(lists.flat().reduce((sum, x) => sum + x * x, 0));
 /** @param {Model} model */
@@ -34,18 +34,13 @@ const lists_of = ({ data, rows, cols }) =>
 /** What the model reads of pairs. @param {Model} model @param {Pair[]} pairs */
 const read_by = ({ ways }, pairs) => batch(pairs, { ...PAPER, reads: ways.reads });
 
-/** @param {number[]} scores */
-function log_softmax(scores) {
-  const highest = Math.max(...scores);
-  const log = highest + Math.log(scores.reduce((sum, x) => sum + Math.exp(x - highest), 0));
-  return scores.map((x) => x - log);
-}
-
 /** Log-probabilities (T)(V) of each of the pairs. @param {Model} model @param {Pair[]} pairs */
 function predict(model, pairs) {
   const rows = read_by(model, pairs);
   const logits = lists_of(forward(model, rows).logits);
-  return rows.map(({ read }) => logits.splice(0, read.length).map(log_softmax));
+  return rows.map(({ read }) =>
+    logits.splice(0, read.length).map((scores) => [...logSoftmax(scores)]),
+  );
 }
 
 /** The mean loss, position t against letter t + 1, from the log-probabilities alone.
@@ -66,8 +61,7 @@ export function patient(slip, seed = 0) {
   const task = tasks.make("numbers", seed);
   const { letters } = task;
   const random = generator(seed + 9);
-  /** @param {string} names */
-  const ids = (names) =>
+  const ids = (/** @type {string} */ names) =>
     Array.from({ length: 5 }, () => letters.indexOf(names[Math.floor(random() * names.length)]));
   const strangers = Array.from({ length: 4 }, () => ({
     src: [...ids("einsdrvuhtz"), EOS],
@@ -96,115 +90,105 @@ const as_text = ({ task }, answer) =>
       .replace("</s>", ""),
   );
 
-/** @param {Patient} patient @returns {Result} */
-function wires({ fresh, strangers }) {
-  const model = fresh();
-  const before = predict(model, strangers);
-  const T = before[0].length;
-  /** @param {(pair: Pair, i: number) => Pair} change */
-  const changed = (change) => moved(before, predict(model, strangers.map(change)));
-  const columns = Array.from({ length: T }, (_, u) =>
-    changed(({ src, tgt }, i) => ({
-      src,
-      tgt: tgt.map((id, t) => (t === u ? strangers[(i + 1) % 4].tgt[u === 0 ? 1 : u] : id)),
-    })),
-  );
-  const grid = Array.from({ length: T }, (_, t) => columns.map((column) => column[t]));
-  /** @param {(u: number, t: number) => boolean} within */
-  const most = (within) =>
-    Math.max(0, ...grid.flatMap((row, t) => row.filter((_, u) => within(u, t))));
-  /** @type {Record<string, number>} */
-  const measured = {
-    future: most((u, t) => u > t),
-    past: most((u, t) => u < t),
-    source: Math.max(...changed(({ tgt }, i) => ({ src: strangers[(i + 1) % 4].src, tgt }))),
-  };
-  // who doesn't read it says nothing of its order
-  if (measured.source > 1e-3)
-    measured["source order"] = Math.max(
-      ...changed(({ src, tgt }) => ({ src: [...src.slice(0, -1).reverse(), EOS], tgt })),
-    );
-  const turned = changed(({ src, tgt }) => ({
-    src,
-    tgt: [tgt[0], tgt[2], tgt[1], ...tgt.slice(3)],
-  }));
-  measured["target order"] = Math.max(...turned.slice(3));
-  return { measured, grid };
-}
-
-/** @param {Patient} patient @returns {Result} */
-function loss({ fresh, pairs, task }) {
-  const model = fresh();
-  const logits = own_loss(model, pairs);
-  const guessing = Math.log(task.letters.length);
-  const reported = gradient(model, pairs);
-  return {
-    measured: { "first loss": logits - guessing, recomputed: reported - logits },
-    bars: { reported, logits, guessing },
-  };
-}
-
-/** @param {Patient} patient @returns {Result} */
-function gradients({ fresh, pairs }) {
-  const model = fresh();
-  const before = weights(model);
-  gradient(model, pairs);
-  const first = grads(model);
-  gradient(model, pairs);
-  const again = grads(model);
-  const other = fresh();
-  update(other, pairs, { lr: tasks.usual_rate(1) * other.ways.rate });
-  const steps = weights(other).map((list, i) => list.map((x, k) => x - before[i][k]));
-  return {
-    measured: {
-      again: norm(again) / norm(first),
-      without: first.filter((list) => !list.some(Boolean)).length,
-      step: norm(steps) / norm(before),
-    },
-    bars: { once: norm(first), again: norm(again) },
-  };
-}
-
-/** @param {Patient} patient @returns {Result} */
-function inventory({ fresh, strangers }) {
-  /** @type {Numbers[]} */
-  const recorded = [];
-  /** @type {Tensor[]} */
-  const inputs = [];
-  const model = fresh();
-  const rows = read_by(model, strangers);
-  forward(model, rows, { weights: recorded, inputs, first: true });
-  const maps = recorded.map((row) => [...row]);
-  /** @param {number[]} row */
-  const bits = (row) => row.reduce((sum, p) => sum + p * Math.log(Math.max(p, 1e-9)), 0);
-  /** @param {number[]} x */
-  const spread = (x) => Math.sqrt(mean(x.map((value) => value ** 2)) - mean(x) ** 2);
-  return {
-    measured: { entropy: mean(maps.map((row) => -bits(row) / Math.log(row.length))) },
-    ones: {
-      sums: range(maps.map((row) => row.reduce((sum, p) => sum + p, 0))),
-      spreads: range(lists_of(inputs[0]).map(spread)),
-    },
-    grid: maps.slice(0, rows[0].src.length),
-  };
-}
-
-/** @param {Patient} patient @returns {Result} */
-function heart(patient) {
-  const model = patient.fresh();
-  const few = patient.pairs.slice(4);
-  let last = NaN;
-  for (let step = 1; step <= 150; step++)
-    last = update(model, few, { lr: tasks.usual_rate(step) * model.ways.rate });
-  const answers = few.map((pair) => written(model, pair));
-  return {
-    measured: { "heart loss": last, "by heart": mean(answers.map(right)) },
-    examples: answers.map((answer) => as_text(patient, answer)),
-  };
-}
-
 /** @type {Record<string, (patient: Patient) => Result>} */
-export const TESTS = { wires, loss, gradient: gradients, inventory, heart };
+export const TESTS = {
+  wires({ fresh, strangers }) {
+    const model = fresh();
+    const before = predict(model, strangers);
+    const T = before[0].length;
+    /** @param {(pair: Pair, i: number) => Pair} change */
+    const changed = (change) => moved(before, predict(model, strangers.map(change)));
+    const columns = Array.from({ length: T }, (_, u) =>
+      changed(({ src, tgt }, i) => ({
+        src,
+        tgt: tgt.map((id, t) => (t === u ? strangers[(i + 1) % 4].tgt[u === 0 ? 1 : u] : id)),
+      })),
+    );
+    const grid = Array.from({ length: T }, (_, t) => columns.map((column) => column[t]));
+    const most = (/** @type {(u: number, t: number) => boolean} */ within) =>
+      Math.max(0, ...grid.flatMap((row, t) => row.filter((_, u) => within(u, t))));
+    /** @type {Record<string, number>} */
+    const measured = {
+      future: most((u, t) => u > t),
+      past: most((u, t) => u < t),
+      source: Math.max(...changed(({ tgt }, i) => ({ src: strangers[(i + 1) % 4].src, tgt }))),
+    };
+    // who doesn't read it says nothing of its order
+    if (measured.source > 1e-3)
+      measured["source order"] = Math.max(
+        ...changed(({ src, tgt }) => ({ src: [...src.slice(0, -1).reverse(), EOS], tgt })),
+      );
+    const turned = changed(({ src, tgt }) => ({
+      src,
+      tgt: [tgt[0], tgt[2], tgt[1], ...tgt.slice(3)],
+    }));
+    measured["target order"] = Math.max(...turned.slice(3));
+    return { measured, grid };
+  },
+  loss({ fresh, pairs, task }) {
+    const model = fresh();
+    const logits = own_loss(model, pairs);
+    const guessing = Math.log(task.letters.length);
+    const reported = gradient(model, pairs);
+    return {
+      measured: { "first loss": logits - guessing, recomputed: reported - logits },
+      bars: { reported, logits, guessing },
+    };
+  },
+  gradient({ fresh, pairs }) {
+    const model = fresh();
+    const before = weights(model);
+    gradient(model, pairs);
+    const first = grads(model);
+    gradient(model, pairs);
+    const again = grads(model);
+    const other = fresh();
+    update(other, pairs, { lr: tasks.usual_rate(1) * other.ways.rate });
+    const steps = weights(other).map((list, i) => list.map((x, k) => x - before[i][k]));
+    return {
+      measured: {
+        again: norm(again) / norm(first),
+        without: first.filter((list) => !list.some(Boolean)).length,
+        step: norm(steps) / norm(before),
+      },
+      bars: { once: norm(first), again: norm(again) },
+    };
+  },
+  inventory({ fresh, strangers }) {
+    /** @type {Numbers[]} */
+    const recorded = [];
+    /** @type {Tensor[]} */
+    const inputs = [];
+    const model = fresh();
+    const rows = read_by(model, strangers);
+    forward(model, rows, { weights: recorded, inputs, first: true });
+    const maps = recorded.map((row) => [...row]);
+    /** @param {number[]} row */
+    const bits = (row) => row.reduce((sum, p) => sum + p * Math.log(Math.max(p, 1e-9)), 0);
+    /** @param {number[]} x */
+    const spread = (x) => Math.sqrt(mean(x.map((value) => value ** 2)) - mean(x) ** 2);
+    return {
+      measured: { entropy: mean(maps.map((row) => -bits(row) / Math.log(row.length))) },
+      ones: {
+        sums: range(maps.map((row) => row.reduce((sum, p) => sum + p, 0))),
+        spreads: range(lists_of(inputs[0]).map(spread)),
+      },
+      grid: maps.slice(0, rows[0].src.length),
+    };
+  },
+  heart(patient) {
+    const model = patient.fresh();
+    const few = patient.pairs.slice(4);
+    let last = NaN;
+    for (let step = 1; step <= 150; step++)
+      last = update(model, few, { lr: tasks.usual_rate(step) * model.ways.rate });
+    const answers = few.map((pair) => written(model, pair));
+    return {
+      measured: { "heart loss": last, "by heart": mean(answers.map(right)) },
+      examples: answers.map((answer) => as_text(patient, answer)),
+    };
+  },
+};
 
 /** The share of the letters that the model, reading those before, gets right.
  *  @param {number[][][]} scores (pairs)(T)(V) @param {(i: number, t: number) => number} target */
@@ -242,10 +226,10 @@ function trained(patient, model) {
  *  @param {string | null} slip @param {number} seed */
 export function row(slip, seed, stretches = 60) {
   const run = tasks.training({ ...tasks.WHOLE, task: "numbers", seed, slip });
-  const losses = Array.from({ length: run.total }, () => run.step()[1]);
-  const size = run.total / stretches;
-  const means = Array.from({ length: stretches }, (_, i) =>
-    Number(mean(losses.slice(Math.round(i * size), Math.round((i + 1) * size))).toFixed(3)),
-  );
-  return { slip, seed, losses: means, ...trained(patient(slip, seed), run.model) };
+  return {
+    slip,
+    seed,
+    losses: tasks.losses_of(run, stretches),
+    ...trained(patient(slip, seed), run.model),
+  };
 }

@@ -2,8 +2,7 @@
 
 import { patient, TESTS } from "./clinic.js";
 
-/** `number` says which patient it is that is measured.
- *  @typedef {{ test: string, slip: string | null, seed: number, number: number | string }} Order */
+/** @typedef {{ test: string, slip: string | null, seed: number }} Order */
 
-onmessage = (/** @type {MessageEvent<Order>} */ { data: { test, slip, seed, number } }) =>
-  postMessage({ number, test, ...TESTS[test](patient(slip, seed)) });
+onmessage = (/** @type {MessageEvent<Order>} */ { data: { test, slip, seed } }) =>
+  postMessage(TESTS[test](patient(slip, seed)));

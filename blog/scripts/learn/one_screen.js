@@ -12,9 +12,8 @@ import { german_number } from "./tasks.js";
 
 const M = 2 ** 31 - 1;
 
-/** Numbers between 0 and 1; the products are below 2 ** 53, so they are exact.
- *  @param {number} state */
-const generator = (state) => () => {
+/** Numbers between 0 and 1; the products are below 2 ** 53, so they are exact. */
+const generator = (/** @type {number} */ state) => () => {
   state = (48271 * state) % M;
   return state / M;
 };
@@ -79,8 +78,7 @@ export class OneScreen {
     this.checkpoints = [];
   }
 
-  /** @param {number} n */
-  pair(n) {
+  pair(/** @type {number} */ n) {
     /** @param {string} text */
     const ids = (text) => [...text].map((letter) => this.letters.indexOf(letter));
     return { src: ids(`${german_number(n)}>`), tgt: ids(`<${n}>`) };
@@ -91,8 +89,7 @@ export class OneScreen {
     return Array.from({ length: this.settings.pairs }, () => this.pair(number()));
   }
 
-  /** @param {number} step */
-  rate(step) {
+  rate(/** @type {number} */ step) {
     const { d_model, factor, warmup } = this.settings;
     return learning.rate(step, d_model, factor, warmup);
   }
@@ -126,12 +123,6 @@ export class OneScreen {
       heads[0].map((_, j) => heads.reduce((sum, head) => sum + head[j], 0) / h),
     );
     return { text: text.replace(/>$/, ""), map };
-  }
-
-  /** @param {number[]} numbers */
-  loss(numbers) {
-    const pairs = numbers.map((n) => this.pair(n));
-    return learning.mean_loss(this.model, pairs, this.settings.eps_ls);
   }
 
   right() {

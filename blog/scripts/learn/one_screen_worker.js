@@ -11,8 +11,7 @@ import { german_number } from "./tasks.js";
  *    | { kind: "result", held: number, right: number, last: number, averaged: number,
  *        word: string, text: string, map: number[][] }} Line */
 
-/** @param {Line} line */
-const post = (line) => postMessage(line);
+const post = (/** @type {Line} */ line) => postMessage(line);
 
 onmessage = (/** @type {MessageEvent<{ settings: Settings, seed: number }>} */ { data }) => {
   const { settings, seed } = data;

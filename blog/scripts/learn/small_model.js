@@ -9,26 +9,12 @@ import { ways_with } from "./mistakes.js";
 /** @import { Numbers, Precision, Tape, Tensor } from "./autograd.js" */
 /** @import { Ways } from "./mistakes.js" */
 /** @typedef {"encoder" | "decoder"} Stack */
-/** @typedef {{ PAD: number, BOS: number, EOS: number }} Specials */
 /** Ids of a source, with EOS, and of a target, with BOS and EOS.
  *  @typedef {{ src: number[], tgt: number[] }} Pair */
 /** What is read of a pair, and what is predicted at each place of `read`.
  *  @typedef {{ src: number[], read: number[], predict: number[] }} Row */
-/** @typedef {object} Sizes
- *  @property {number} vocab
- *  @property {number} [N]
- *  @property {number} [d_model]
- *  @property {number} [d_ff]
- *  @property {number} [h]
- *  @property {number} [seed]
- *  @property {boolean} [positions]
- *  @property {boolean} [causal]
- *  @property {boolean} [norms]
- *  @property {boolean} [residuals]
- *  @property {"pre" | "post"} [norm]
- *  @property {string | null} [slip] a mistake's name in practice/mistakes
- *  @property {Precision} [Real]
- *  @property {Specials} [specials] PAD is -1 without padding */
+/** What a model has; PAD of `specials` is -1 without padding.
+ *  @typedef {{ vocab: number } & Partial<typeof USUAL>} Sizes */
 /** @typedef {ReturnType<typeof make_model>} Model */
 /** `weights` receives the attention of the decoder's last layer to the source, or, if `first` is
  *  true, that of the encoder's first layer; `inputs` receives what the encoder's attentions read.
@@ -36,6 +22,14 @@ import { ways_with } from "./mistakes.js";
  *    Options */
 
 export const SPECIALS = { PAD: 0, BOS: 1, EOS: 2 };
+const USUAL = {
+  ...{ N: 1, d_model: 16, d_ff: 32, h: 2, seed: 0 },
+  ...{ positions: true, causal: true, norms: true, residuals: true },
+  norm: /** @type {"pre" | "post"} */ ("pre"),
+  slip: /** @type {string | null} a mistake's name in practice/mistakes */ (null),
+  Real: /** @type {Precision} */ (Float32Array),
+  specials: SPECIALS,
+};
 const TABLE = "src_embed.embeddings.table";
 
 /** Random numbers between 0 and 1 that follow from a seed (mulberry32). @param {number} seed */
@@ -55,8 +49,7 @@ export const STACKS = [
 ];
 
 /** Fresh parameters, with the document's names. One matrix embeds and scores.
- *  @param {Required<Pick<Sizes,
- *    "vocab" | "N" | "d_model" | "d_ff" | "seed" | "norm" | "Real">>} sizes */
+ *  @param {Required<Sizes>} sizes */
 function draw_parameters({ vocab, N, d_model, d_ff, seed, norm, Real }) {
   const random = generator(seed);
   /** @type {Record<string, Tensor>} */
@@ -69,8 +62,7 @@ function draw_parameters({ vocab, N, d_model, d_ff, seed, norm, Real }) {
     const limit = Math.sqrt(6 / (rows + cols));
     for (let i = 0; i < data.length; i++) data[i] = (2 * random() - 1) * limit;
   }
-  /** @param {string} name */
-  function gain_and_bias(name) {
+  function gain_and_bias(/** @type {string} */ name) {
     zeros(`${name}.weight`, 1, d_model).data.fill(1);
     zeros(`${name}.bias`, 1, d_model);
   }
@@ -93,31 +85,17 @@ function draw_parameters({ vocab, N, d_model, d_ff, seed, norm, Real }) {
   return parameters;
 }
 
-/** Adam's two moments of each parameter, once there has been an update.
- *  @type {Record<string, [Numbers, Numbers]> | null} */
-const no_moments = null;
-
-/** A fresh model. @param {Sizes} sizes */
-export function make_model({
-  vocab,
-  N = 1,
-  d_model = 16,
-  d_ff = 32,
-  h = 2,
-  seed = 0,
-  positions = true,
-  causal = true,
-  norms = true,
-  residuals = true,
-  norm = "pre",
-  slip = null,
-  Real = Float32Array,
-  specials = SPECIALS,
-}) {
-  const parameters = draw_parameters({ vocab, N, d_model, d_ff, seed, norm, Real });
-  const parts = { positions, causal, norms, residuals, norm };
-  const ways = ways_with(slip);
-  return { parameters, N, h, ...parts, ways, Real, specials, step: 0, moments: no_moments };
+/** A fresh model; `moments` are Adam's two of each parameter, once there has been an update. */
+export function make_model(/** @type {Sizes} */ sizes) {
+  const whole = { ...USUAL, ...sizes };
+  const { N, h, positions, causal, norms, residuals, norm, Real, specials } = whole;
+  return {
+    ...{ N, h, positions, causal, norms, residuals, norm, Real, specials },
+    parameters: draw_parameters(whole),
+    ways: ways_with(whole.slip),
+    step: 0,
+    moments: /** @type {Record<string, [Numbers, Numbers]> | null} */ (null),
+  };
 }
 
 /** Sequences one behind the other, and where each begins. @param {number[][]} rows */
@@ -141,17 +119,16 @@ class Pass {
     };
   }
 
-  /** @param {string} name */
-  weight = (name) => this.model.parameters[`${name}.weight`];
-  /** @param {string} name */
+  weight = (/** @type {string} */ name) => this.model.parameters[`${name}.weight`];
+  /** @param {string} name of a module, which may lack the bias */
   bias = (name) => this.model.parameters[`${name}.bias`];
+  /** @param {string} name @param {Tensor} x */
+  linear = (name, x) => autograd.linear(this.tape, x, this.weight(name), this.bias(name));
 
-  /** @param {Stack} stack */
-  embedded(stack) {
+  embedded(/** @type {Stack} */ stack) {
     const { positions, ways } = this.model;
     const still = stack === "decoder" && this.options.writing && !ways.moves;
-    /** @param {number} t */
-    const position = (t) => (still ? 0 : t);
+    const position = (/** @type {number} */ t) => (still ? 0 : t);
     const placed = positions && ways.positions.includes(stack);
     const { ids, starts } = this.texts[stack];
     return autograd.embed(this.tape, this.weight(TABLE), ids, starts, placed ? position : null);
@@ -167,39 +144,33 @@ class Pass {
     return autograd.layer_norm(this.tape, x, this.weight(name), this.bias(name), lines);
   }
 
-  /** @param {Stack} stack @param {string} name @param {Tensor} x
-   *  @param {(y: Tensor) => Tensor} f */
-  sublayer(stack, name, x, f) {
+  /** Sublayer `i` of layer `n`. @param {Stack} stack @param {number} n @param {number} i
+   *  @param {Tensor} x @param {(y: Tensor) => Tensor} f */
+  sublayer(stack, n, i, x, f) {
+    const name = `${stack}.layers.${n}.sublayer.${i}.norm`;
     /** @param {Tensor} y */
     const joined = (y) => (this.model.residuals ? autograd.add(this.tape, x, y) : y);
     return this.model.norm === "pre"
-      ? joined(f(this.normed(stack, `${name}.norm`, x)))
-      : this.normed(stack, `${name}.norm`, joined(f(x)));
+      ? joined(f(this.normed(stack, name, x)))
+      : this.normed(stack, name, joined(f(x)));
   }
 
-  /** @param {string} name @param {[Stack, Tensor]} from @param {[Stack, Tensor]} to
-   *  @param {number} ahead @param {Numbers[]} [weights] */
-  attend(name, [reader, x], [source, y], ahead, weights) {
+  /** @param {string} name @param {Stack} reader @param {Tensor} x what asks @param {Stack} source
+   *  @param {Tensor} y what is asked @param {number} ahead @param {Numbers[]} [weights] */
+  attend(name, reader, x, source, y, ahead, weights) {
     const { h, ways } = this.model;
-    const queries = this.texts[reader].starts;
-    const keys = this.texts[source].starts;
-    const Q = autograd.linear(this.tape, x, this.weight(`${name}.W_q`));
-    const K = autograd.linear(this.tape, y, this.weight(`${name}.W_k`));
-    const V = autograd.linear(this.tape, y, this.weight(`${name}.W_v`));
-    const mixed = attention(this.tape, Q, K, V, { h, queries, keys, ahead, ways, weights });
-    return autograd.linear(this.tape, mixed, this.weight(`${name}.W_o`));
+    const [queries, keys] = [this.texts[reader].starts, this.texts[source].starts];
+    const [Q, K, V] = [x, y, y].map((rows, i) => this.linear(`${name}.W_${"qkv"[i]}`, rows));
+    const reading = { h, queries, keys, ahead, ways, weights };
+    return this.linear(`${name}.W_o`, attention(this.tape, Q, K, V, reading));
   }
 
-  /** @param {string} name @param {Tensor} x */
-  feed(name, x) {
-    const inner = autograd.linear(
-      this.tape,
-      x,
-      this.weight(`${name}.W_1`),
-      this.bias(`${name}.W_1`),
+  /** The last sublayer. @param {Stack} stack @param {number} n @param {number} i @param {Tensor} x */
+  feed(stack, n, i, x) {
+    const name = `${stack}.layers.${n}.feed_forward`;
+    return this.sublayer(stack, n, i, x, (y) =>
+      this.linear(`${name}.W_2`, autograd.relu(this.tape, this.linear(`${name}.W_1`, y))),
     );
-    const active = autograd.relu(this.tape, inner);
-    return autograd.linear(this.tape, active, this.weight(`${name}.W_2`), this.bias(`${name}.W_2`));
   }
 
   /** @param {Stack} stack @param {Tensor} x */
@@ -211,27 +182,18 @@ class Pass {
     const { weights, inputs, first } = this.options;
     let x = this.embedded("encoder");
     for (let n = 0; n < this.model.N; n++) {
-      const layer = `encoder.layers.${n}`;
-      x = this.sublayer("encoder", `${layer}.sublayer.0`, x, (y) => {
+      const recorded = first && n === 0 ? weights : undefined;
+      const name = `encoder.layers.${n}.self_attn`;
+      x = this.sublayer("encoder", n, 0, x, (y) => {
         inputs?.push(y);
-        const recorded = first && n === 0 ? weights : undefined;
-        return this.attend(
-          `${layer}.self_attn`,
-          ["encoder", y],
-          ["encoder", y],
-          Infinity,
-          recorded,
-        );
+        return this.attend(name, "encoder", y, "encoder", y, Infinity, recorded);
       });
-      x = this.sublayer("encoder", `${layer}.sublayer.1`, x, (y) =>
-        this.feed(`${layer}.feed_forward`, y),
-      );
+      x = this.feed("encoder", n, 1, x);
     }
     return this.last_norm("encoder", x);
   }
 
-  /** @param {Tensor} memory @returns {Tensor} logits */
-  decode(memory) {
+  decode(/** @type {Tensor} */ memory) {
     const { N, causal, ways } = this.model;
     const { weights, first } = this.options;
     const ahead = causal ? ways.ahead : Infinity;
@@ -239,23 +201,15 @@ class Pass {
     for (let n = 0; n < N; n++) {
       const layer = `decoder.layers.${n}`;
       const recorded = !first && n === N - 1 ? weights : undefined;
-      x = this.sublayer("decoder", `${layer}.sublayer.0`, x, (y) =>
-        this.attend(`${layer}.self_attn`, ["decoder", y], ["decoder", y], ahead),
+      x = this.sublayer("decoder", n, 0, x, (y) =>
+        this.attend(`${layer}.self_attn`, "decoder", y, "decoder", y, ahead),
       );
-      x = this.sublayer("decoder", `${layer}.sublayer.1`, x, (y) =>
+      x = this.sublayer("decoder", n, 1, x, (y) =>
         ways.crosses_to === "target"
-          ? this.attend(`${layer}.src_attn`, ["decoder", y], ["decoder", y], ahead, recorded)
-          : this.attend(
-              `${layer}.src_attn`,
-              ["decoder", y],
-              ["encoder", memory],
-              Infinity,
-              recorded,
-            ),
+          ? this.attend(`${layer}.src_attn`, "decoder", y, "decoder", y, ahead, recorded)
+          : this.attend(`${layer}.src_attn`, "decoder", y, "encoder", memory, Infinity, recorded),
       );
-      x = this.sublayer("decoder", `${layer}.sublayer.2`, x, (y) =>
-        this.feed(`${layer}.feed_forward`, y),
-      );
+      x = this.feed("decoder", n, 2, x);
     }
     return autograd.linear(this.tape, this.last_norm("decoder", x), this.weight(TABLE));
   }

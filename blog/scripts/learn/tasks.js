@@ -37,8 +37,7 @@ function numbers({ letters, pair, below }) {
     const j = below(i + 1);
     [large[i], large[j]] = [large[j], large[i]];
   }
-  /** @param {number} n */
-  const of = (n) => pair(german_number(n), String(n));
+  const of = (/** @type {number} */ n) => pair(german_number(n), String(n));
   const learned = large.slice(180);
   const small = () => of(below(100));
   const big = () => of(learned[below(learned.length)]);
@@ -51,13 +50,11 @@ function numbers({ letters, pair, below }) {
 }
 
 /** Words of 3 to 8 letters, and what is made of each.
- *  @param {(word: string) => string} target_of
- *  @returns {(means: Means) => Task} */
+ *  @param {(word: string) => string} target_of @returns {(means: Means) => Task} */
 const words =
   (target_of) =>
   ({ letters, pair, below }) => {
-    /** @param {string} word */
-    const of = (word) => pair(word, target_of(word));
+    const of = (/** @type {string} */ word) => pair(word, target_of(word));
     const letter = () => letters[letters.length - 10 + below(10)];
     const draw = () => of(Array.from({ length: 3 + below(6) }, letter).join(""));
     const held_out = Array.from({ length: 150 }, draw);
@@ -95,8 +92,7 @@ export function make(name, seed) {
   const random = generator(seed);
   const { texts, make } = TASKS[name];
   const letters = ["<pad>", "<s>", "</s>", "<unk>", ...[...new Set(texts)].sort()];
-  /** @param {string} text */
-  const ids = (text) => [...text].map((letter) => letters.indexOf(letter));
+  const ids = (/** @type {string} */ text) => [...text].map((letter) => letters.indexOf(letter));
   return make({
     letters,
     below: (end) => Math.floor(random() * end),
@@ -166,6 +162,19 @@ export function training(settings) {
     };
   }
   return { task, model, total, step, answer, score };
+}
+
+/** The mean losses of a whole training, in stretches.
+ *  @param {ReturnType<typeof training>} run @param {number} stretches
+ *  @param {(stretch: number) => void} ended is called after each stretch, from 1 */
+export function losses_of({ total, step, model }, stretches, ended = () => {}) {
+  return Array.from({ length: stretches }, (_, stretch) => {
+    const end = Math.round((total * (stretch + 1)) / stretches);
+    const losses = [];
+    while (model.step < end) losses.push(step()[1]);
+    ended(stretch + 1);
+    return Number((losses.reduce((sum, loss) => sum + loss, 0) / losses.length).toFixed(3));
+  });
 }
 
 /** Settings that leave out nothing. */

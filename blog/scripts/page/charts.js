@@ -1,7 +1,8 @@
 // Charts are drawn when they come near the screen, in the theme's colours, one after the other so
 // that the page stays quick, and dropped when they are far away: each has thousands of elements.
 
-import { all, byId, el } from "./dom.js";
+import { unpack } from "../model/tensors.js";
+import { all, byId, el, watch } from "./dom.js";
 import { isDark } from "./theme.js";
 
 /** @typedef {Record<string, any>} Spec of Vega-Lite, which has no types here */
@@ -15,40 +16,26 @@ const drawn = new Map();
 /** Figures to be drawn, one after the other. @type {Set<HTMLElement>} */
 const queue = new Set();
 
-export function startCharts() {
-  const observer = new IntersectionObserver(
-    (entries) => {
-      for (const { isIntersecting, target } of entries) {
-        const figure = /** @type {HTMLElement} */ (target);
-        if (isIntersecting) approach(figure);
-        else leave(figure);
-      }
-    },
-    { rootMargin: NEAR },
-  );
-  for (const figure of all(".chart")) observer.observe(figure);
-}
+export const startCharts = () =>
+  watch(all(".chart"), (isNear, figure) => (isNear ? approach(figure) : leave(figure)), NEAR);
 
 /** Charts that are near, in the colours of another theme. */
 export function redrawCharts() {
   for (const figure of near) enqueue(figure);
 }
 
-/** @param {HTMLElement} figure */
-function approach(figure) {
+function approach(/** @type {HTMLElement} */ figure) {
   near.add(figure);
   if (!drawn.has(figure)) enqueue(figure);
 }
 
-/** @param {HTMLElement} figure */
-function leave(figure) {
+function leave(/** @type {HTMLElement} */ figure) {
   near.delete(figure);
   queue.delete(figure);
   if (drawn.has(figure)) drop(figure);
 }
 
-/** @param {HTMLElement} figure */
-function drop(figure) {
+function drop(/** @type {HTMLElement} */ figure) {
   const place = placeIn(figure);
   place.style.height = `${place.offsetHeight}px`; // nothing below it may move
   drawn.get(figure)?.finalize();
@@ -56,14 +43,12 @@ function drop(figure) {
   place.replaceChildren();
 }
 
-/** @param {HTMLElement} figure */
-const placeIn = (figure) => all(".live", figure)[0];
+const placeIn = (/** @type {HTMLElement} */ figure) => all(".live", figure)[0];
 
 /** Lets the browser answer the reader between two pieces of work. */
 const breath = () => new Promise((resolve) => setTimeout(resolve));
 
-/** @param {HTMLElement} figure */
-async function enqueue(figure) {
+async function enqueue(/** @type {HTMLElement} */ figure) {
   queue.add(figure);
   if (queue.size > 1) return;
   for (const next of queue) {
@@ -74,8 +59,7 @@ async function enqueue(figure) {
   }
 }
 
-/** @param {HTMLElement} figure */
-async function draw(figure) {
+async function draw(/** @type {HTMLElement} */ figure) {
   await (vega ??= loadVega());
   const { spec, config } = await fitted(figure);
   const place = placeIn(figure);
@@ -98,24 +82,18 @@ async function draw(figure) {
 /** Read when the first chart is drawn. @type {Promise<void> | undefined} */
 let vega;
 async function loadVega() {
-  const textContent = await unpack(byId("vega"));
+  const textContent = await textOf(byId("vega"));
   await breath();
   document.head.append(el("script", { textContent }));
   await breath();
 }
 
-/** What page.py compressed: gzip in base64. @param {Element} element */
-async function unpack(element) {
-  const letters = atob(element.textContent ?? "");
-  const bytes = Uint8Array.from(letters, (letter) => letter.charCodeAt(0));
-  const stream = new Response(bytes).body?.pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).text();
-}
+/** The text of an element that page.py compressed. @param {Element} element */
+const textOf = async (element) => new TextDecoder().decode(await unpack(element.textContent ?? ""));
 
-/** A figure's chart in the theme's colours, as wide as there is room.
- *  @param {HTMLElement} figure */
-async function fitted(figure) {
-  let text = await unpack(all("script", figure)[0]);
+/** A figure's chart in the theme's colours, as wide as there is room. */
+async function fitted(/** @type {HTMLElement} */ figure) {
+  let text = await textOf(all("script", figure)[0]);
   const { signed, ...range } = darkShades();
   if (isDark())
     text = text.replace(
@@ -148,8 +126,7 @@ function narrow(figure, spec, wanted, room) {
   else if (!single) figure.classList.add("scaled");
 }
 
-/** @param {Spec} spec */
-function stack(spec) {
+function stack(/** @type {Spec} */ spec) {
   if (spec.hconcat) [spec.vconcat, spec.hconcat] = [spec.hconcat, undefined];
   for (const panel of spec.vconcat ?? []) stack(panel);
 }

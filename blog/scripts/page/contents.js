@@ -1,6 +1,6 @@
 // The table of contents opens and marks the section that is being read; the bar says what is left.
 
-import { all, byId, targetOf } from "./dom.js";
+import { all, byId, startDrawer } from "./dom.js";
 import { say } from "./language.js";
 import { recall, remember } from "./memory.js";
 
@@ -11,7 +11,7 @@ const FEW_ENTRIES = 8; // a page with fewer doesn't say what is left
 
 export function startContents() {
   const contents = new Contents();
-  startButton(contents.list);
+  startDrawer(byId("contents"), contents.list);
   contents.follow();
   let waiting = false;
   addEventListener(
@@ -31,26 +31,6 @@ export function startContents() {
     link.addEventListener("click", () => {
       if (contents.current) link.hash = contents.current.hash;
     });
-}
-
-/** The button that opens the list where it has no room. @param {HTMLElement} list */
-function startButton(list) {
-  const button = byId("contents");
-  /** @param {boolean} open */
-  const show = (open) => {
-    list.classList.toggle("open", open);
-    button.setAttribute("aria-expanded", String(open));
-  };
-  button.addEventListener("click", () => show(!list.classList.contains("open")));
-  document.addEventListener("click", (event) => {
-    const target = targetOf(event);
-    if (target.closest("#toc a") || !target.closest("#toc, #contents")) show(false);
-  });
-  addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || !list.classList.contains("open")) return;
-    show(false);
-    button.focus();
-  });
 }
 
 class Contents {
@@ -90,8 +70,7 @@ class Contents {
     if (link) this.mark(link);
   }
 
-  /** @param {HTMLAnchorElement} link */
-  mark(link) {
+  mark(/** @type {HTMLAnchorElement} */ link) {
     link.setAttribute("aria-current", "true");
     link.closest("#toc > ol > li")?.classList.add("open");
     const [box, frame] = [link.getBoundingClientRect(), this.list.getBoundingClientRect()];

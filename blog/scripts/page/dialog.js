@@ -28,8 +28,7 @@ const isOutside = ({ clientX, clientY }, box) =>
   clientX < box.left || clientX > box.right || clientY < box.top || clientY > box.bottom;
 
 /** From the last stop to the first one, and back.
- *  @param {KeyboardEvent} event
- *  @param {HTMLElement[]} stops */
+ *  @param {KeyboardEvent} event @param {HTMLElement[]} stops */
 function keepFocus(event, stops) {
   const [first, last] = [stops[0], stops[stops.length - 1]];
   const focused = /** @type {HTMLElement} */ (document.activeElement);

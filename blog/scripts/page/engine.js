@@ -67,8 +67,7 @@ class Engine {
   }
 }
 
-/** @param {ModelContent} model */
-export const engine = (model) => new Engine(model);
+export const engine = (/** @type {ModelContent} */ model) => new Engine(model);
 
 /** What explorer.py writes: `engine` is there if the model is, else what it `recorded` by search;
  *  `alignment` has links of tokens' places.

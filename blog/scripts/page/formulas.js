@@ -15,8 +15,7 @@ export function fitFormulas() {
   addEventListener("toggle", (event) => fit(targetOf(event)), { capture: true });
 }
 
-/** @param {ParentNode} within */
-function fit(within) {
+function fit(/** @type {ParentNode} */ within) {
   const boxes = all("main .katex-display", within);
   for (const box of boxes) box.style.removeProperty("font-size");
   // measured together: a change between two measurements would have the page laid out again

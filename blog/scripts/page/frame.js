@@ -15,10 +15,7 @@ const theme = () => root.dataset.theme ?? "";
 
 /** A frame behind an element; the text of a script makes its document, out of `GIVEN`. The frame is
  *  as high as that wants.
- *  @param {Element} place
- *  @param {string} id
- *  @param {string} title
- *  @param {string} script
+ *  @param {Element} place @param {string} id @param {string} title @param {string} script
  *  @param {...any} given whatever the script takes */
 export function ownDocument(place, id, title, script, ...given) {
   const srcdoc = documentOf(title, script, given);
@@ -39,8 +36,7 @@ export function ownDocument(place, id, title, script, ...given) {
 /** @param {string} title @param {string} script @param {any[]} given */
 function documentOf(title, script, given) {
   const style = ["base", "learn"].map((name) => byId(`style-${name}`).textContent).join("");
-  /** @param {unknown} value */
-  const inScript = (value) => JSON.stringify(value).replace(/</g, "\\u003c");
+  const inScript = (/** @type {unknown} */ value) => JSON.stringify(value).replace(/</g, "\\u003c");
   return `<!DOCTYPE html><html lang="${root.lang}" data-theme="${theme()}"><title>${title}</title><style>${style}</style><body>
     <script>globalThis.WORDS = ${inScript(globalThis.WORDS ?? {})}; globalThis.GIVEN = ${inScript(given)}; ${script}<\/script></body></html>`;
 }

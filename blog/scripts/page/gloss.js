@@ -1,6 +1,8 @@
 // The English of the German words of the ready sentences, word by word, so that a reader without
 // German knows what he hides, and whom a word looks at.
 
+import { el } from "./dom.js";
+
 /** @type {Record<string, string>} by sentence */
 const ENGLISH = {
   "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest.":
@@ -40,11 +42,8 @@ export function interlinear(sentence) {
   const english = gloss(sentence);
   if (!english.length) return [sentence];
   return sentence.split(" ").flatMap((word, i) => {
-    const ruby = document.createElement("ruby");
-    const above = document.createElement("rt");
-    above.lang = "en";
-    above.textContent = english[i].replaceAll("-", " ");
-    ruby.append(word, above);
+    const above = el("rt", { lang: "en", textContent: english[i].replaceAll("-", " ") });
+    const ruby = el("ruby", {}, word, above);
     return i ? [" ", ruby] : [ruby];
   });
 }

@@ -5,8 +5,7 @@ import { recall, remember } from "./memory.js";
 
 let count = recall("guesses", { right: 0, all: 0 });
 
-/** @param {boolean} right */
-export function add(right) {
+export function add(/** @type {boolean} */ right) {
   count = { right: count.right + Number(right), all: count.all + 1 };
   remember("guesses", count);
   dispatchEvent(new Event("guessed"));

@@ -1,10 +1,7 @@
 // What the browser keeps for a reader until his next visit. A page may not be allowed to keep
 // anything: then he begins anew each time.
 
-/** @template Value
- *  @param {string} name
- *  @param {Value} otherwise
- *  @returns {Value} */
+/** @template Value @param {string} name @param {Value} otherwise @returns {Value} */
 export function recall(name, otherwise) {
   try {
     return JSON.parse(localStorage[name] || "null") ?? otherwise;

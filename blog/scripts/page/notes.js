@@ -37,9 +37,8 @@ function setBeside(note, beside, open) {
   all("summary", note)[0].tabIndex = beside ? -1 : 0;
 }
 
-/** A note ends with its paragraph, so it may begin some paragraphs before it.
- *  @param {Home[]} homes */
-function putBeside(homes) {
+/** A note ends with its paragraph, so it may begin some paragraphs before it. */
+function putBeside(/** @type {Home[]} */ homes) {
   for (const { note } of homes) setBeside(note, true, true);
   // measured together: a change between two measurements would have the page laid out again
   const starts = homes.map(({ note, paragraph }) => startOf(paragraph, note.offsetHeight));

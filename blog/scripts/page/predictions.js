@@ -2,7 +2,7 @@
 // the right one. What answers it waits until one has chosen: the cells that follow, what is said of
 // them, and what else is then only shown.
 
-import { all, el } from "./dom.js";
+import { all, button, el } from "./dom.js";
 import * as Guesses from "./guesses.js";
 import { say } from "./language.js";
 import { recall, remember } from "./memory.js";
@@ -25,8 +25,7 @@ export function startPredictions() {
 const guessed = recall("guessed", {});
 
 class Prediction {
-  /** @param {HTMLDetailsElement} answer
-   *  @param {HTMLOListElement} list of the choices
+  /** @param {HTMLDetailsElement} answer @param {HTMLOListElement} list of the choices
    *  @param {number} right from 0 */
   constructor(answer, list, right) {
     this.answer = answer;
@@ -43,18 +42,17 @@ class Prediction {
   /** @param {HTMLElement} item @param {number} i */
   choice(item, i) {
     const choice = item.textContent?.trim() ?? "";
-    const ariaLabel = say("I say: {choice}", { choice });
-    const button = el("button", { type: "button", textContent: "○", ariaLabel });
-    button.addEventListener("click", () => this.guess(i));
-    item.prepend(button, " ");
-    item.addEventListener("click", ({ target }) => {
-      if (target instanceof Element && !target.closest("a, button")) button.click();
+    const mark = button("○", () => this.guess(i), {
+      ariaLabel: say("I say: {choice}", { choice }),
     });
-    return button;
+    item.prepend(mark, " ");
+    item.addEventListener("click", ({ target }) => {
+      if (target instanceof Element && !target.closest("a, button")) mark.click();
+    });
+    return mark;
   }
 
-  /** @param {number} i */
-  guess(i) {
+  guess(/** @type {number} */ i) {
     Guesses.add(i === this.right);
     guessed[this.question] = i;
     remember("guessed", guessed);
@@ -63,8 +61,7 @@ class Prediction {
     if (focused) all("summary", this.answer)[0].focus({ preventScroll: true });
   }
 
-  /** @param {number} choice */
-  settle(choice) {
+  settle(/** @type {number} */ choice) {
     this.answer.open = true;
     this.count.textContent = Guesses.text();
     for (const [i, button] of this.buttons.entries()) {
@@ -77,9 +74,8 @@ class Prediction {
   }
 }
 
-/** The cells that answer a question at the end of its section, and what is said of them.
- *  @param {HTMLElement} answer */
-function whatAnswers(answer) {
+/** The cells that answer a question at the end of its section, and what is said of them. */
+function whatAnswers(/** @type {HTMLElement} */ answer) {
   const section = /** @type {HTMLElement} */ (answer.closest("section"));
   const last =
     answer.parentElement === section || answer.parentElement === section.lastElementChild;
@@ -87,8 +83,7 @@ function whatAnswers(answer) {
   /** @type {HTMLElement[]} */
   const shown = [];
   let next = /** @type {Next} */ (section.nextElementSibling);
-  /** @param {(element: HTMLElement) => boolean} fits */
-  const take = (fits) => {
+  const take = (/** @type {(element: HTMLElement) => boolean} */ fits) => {
     for (; next && fits(next); next = /** @type {Next} */ (next.nextElementSibling))
       shown.push(next);
   };

@@ -43,14 +43,12 @@ export async function askPython(question, { seconds, signal, step }) {
   const python = await running();
   return new Promise((resolve) => {
     let printed = "";
-    /** @param {object} answer */
-    const done = (answer) => {
+    const done = (/** @type {object} */ answer) => {
       clearTimeout(timer);
       signal.removeEventListener("abort", stop);
       resolve({ ...answer, printed });
     };
-    /** @param {object} answer */
-    const end = (answer) => {
+    const end = (/** @type {object} */ answer) => {
       python.terminate();
       worker = null;
       done(answer);

@@ -6,6 +6,7 @@ import { plainOf } from "./search_text.js";
 /** @typedef {import("./search_text.js").Section} Section */
 
 export const HEADINGS = "h1, h2, h3, h4";
+const NOTHING = { title: "", text: "", code: "" };
 const PIECE_MILLISECONDS = 12;
 
 /** @type {Promise<Section[]> | undefined} */
@@ -20,7 +21,7 @@ async function readSections() {
   for (const element of all(`:is(${HEADINGS}), p, li, td, pre`, byId("content"))) {
     await breath();
     if (element.matches(HEADINGS))
-      read.push({ id: element.id, title: wordsOf(element), text: "", code: "" });
+      read.push({ id: element.id, title: wordsOf(element), text: "", code: "", plain: NOTHING });
     else if (read.length && !element.parentElement?.closest("li, td, pre")) {
       const section = read[read.length - 1];
       section[element.closest("details.code") ? "code" : "text"] += ` ${wordsOf(element)}`;
@@ -28,7 +29,7 @@ async function readSections() {
   }
   for (const section of read) {
     await breath();
-    plainOf(section);
+    section.plain = plainOf(section);
   }
   return read;
 }
@@ -43,9 +44,8 @@ function breaths() {
   };
 }
 
-/** What a reader sees of an element: a formula once, no anchors, no code of figures.
- *  @param {HTMLElement} element */
-export function wordsOf(element) {
+/** What a reader sees of an element: a formula once, no anchors, no code of figures. */
+export function wordsOf(/** @type {HTMLElement} */ element) {
   const copy = /** @type {HTMLElement} */ (element.cloneNode(true));
   const unseen = ".anchor, .spoken, .katex-html, annotation, script, style, svg, .copy";
   for (const part of all(unseen, copy)) part.remove();

@@ -15,20 +15,18 @@ const SAME = [
   ["tokenizer", "tokeniser"],
 ];
 
-/** A section of the page; `code` is folded.
- *  @typedef {{ id: string, title: string, text: string, code: string }} Section */
+/** @typedef {{ title: string, text: string, code: string }} Texts of a section; code is folded */
+/** A section of the page, and its texts plainly. @typedef {Texts & { id: string, plain: Texts }} Section */
 
 /** Letters as people type them. @param {string} text */
 export const typed = (text) => text.normalize("NFC").toLowerCase().replaceAll("’", "'");
 
-/** Chinese is written without spaces, and one beside its characters is a matter of taste.
- *  @param {string} text */
-export const plainly = (text) =>
+/** Chinese is written without spaces, and one beside its characters is a matter of taste. */
+export const plainly = (/** @type {string} */ text) =>
   typed(text).replace(new RegExp(`(?<=${HAN}) | (?=${HAN})`, "gu"), "");
 
-/** What finds some plain words in a text that has such spaces, or line breaks.
- *  @param {string} words */
-export function pattern(words) {
+/** What finds some plain words in a text that has such spaces, or line breaks. */
+export function pattern(/** @type {string} */ words) {
   const han = new RegExp(HAN, "u");
   const letters = [...words].map((letter, i, all) => {
     const beside = i > 0 && (han.test(all[i - 1]) || han.test(letter)) ? "\\s?" : "";
@@ -56,30 +54,21 @@ export function queryOf(typing) {
 
 /** @typedef {ReturnType<typeof queryOf>} Query */
 
-/** @type {WeakMap<Section, { title: string, text: string, code: string }>} */
-const plainTexts = new WeakMap();
-
-/** The texts of a section plainly, worked out once. @param {Section} section */
-export function plainOf(section) {
-  let plain = plainTexts.get(section);
-  if (!plain) {
-    const [title, text, code] = [section.title, section.text, section.code].map(plainly);
-    plain = { title, text, code };
-    plainTexts.set(section, plain);
-  }
-  return plain;
-}
+/** @returns {Texts} */
+export const plainOf = (/** @type {Texts} */ { title, text, code }) => ({
+  title: plainly(title),
+  text: plainly(text),
+  code: plainly(code),
+});
 
 /** The sections that have all words or another name of them, the best first.
  *  @param {Section[]} sections @param {Query} query */
 export function hitsOf(sections, { words, phrase, others, enough }) {
   if (!enough) return [];
   const hits = sections.flatMap((section) => {
-    const { title, text, code } = plainOf(section);
-    /** @param {string} place */
-    const hasAll = (place) => words.every((word) => place.includes(word));
-    /** @param {string} place */
-    const hasOther = (place) => others.some((name) => place.includes(name));
+    const { title, text, code } = section.plain;
+    const hasAll = (/** @type {string} */ place) => words.every((word) => place.includes(word));
+    const hasOther = (/** @type {string} */ place) => others.some((name) => place.includes(name));
     if (!hasAll(`${title} ${text} ${code}`) && !hasOther(`${title} ${text}`)) return [];
     // folded code counts for nothing
     const worth =

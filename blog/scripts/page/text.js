@@ -3,7 +3,7 @@
 import { exploreAttention } from "../views/figure.js";
 import { redrawCharts, startCharts } from "./charts.js";
 import { startContents } from "./contents.js";
-import { all, el, targetOf } from "./dom.js";
+import { all, button, el, targetOf, watch } from "./dom.js";
 import { liveContent } from "./engine.js";
 import { openOnPaper, say } from "./language.js";
 import { startNotes } from "./notes.js";
@@ -32,23 +32,19 @@ export function startText() {
 
 /** Live figures are made ready when one of their places comes near the screen. */
 function startLiveFigures() {
-  const observer = new IntersectionObserver(
-    (entries) => {
-      for (const { isIntersecting, target } of entries) {
-        if (!isIntersecting) continue;
-        observer.unobserve(target);
-        const place = /** @type {HTMLElement} */ (target);
-        if (place.dataset.number === "1") makeLive(place);
-        else whenIdle(() => makeLive(place));
-      }
+  const observer = watch(
+    all(".explorer"),
+    (isNear, place) => {
+      if (!isNear) return;
+      observer.unobserve(place);
+      if (place.dataset.number === "1") makeLive(place);
+      else whenIdle(() => makeLive(place));
     },
-    { rootMargin: "300px" },
+    "300px",
   );
-  for (const place of all(".explorer")) observer.observe(place);
 }
 
-/** @param {HTMLElement} place */
-async function makeLive(place) {
+async function makeLive(/** @type {HTMLElement} */ place) {
   const content = await liveContent();
   /** @type {any} the tests and the walk look for `explored`, what views/figure.js gives */
   const host = el("div");
@@ -79,8 +75,7 @@ function startReach() {
   addEventListener("toggle", (event) => reach(targetOf(event)), { capture: true });
 }
 
-/** @param {ParentNode} within */
-function reach(within) {
+function reach(/** @type {ParentNode} */ within) {
   // in what is folded, once it is opened: to measure there, the browser would lay it out each time
   const boxes = all(
     ".katex-display, .picture, .table, .toy > div:not(.learn-row), .jp-OutputArea-output, main pre",
@@ -127,19 +122,16 @@ function forget() {
 
 /** @param {HTMLElement} block of code */
 function addCopyButton(block) {
-  const button = el("button", { type: "button", className: "copy", textContent: say("copy") });
-  button.addEventListener("click", async () => {
+  const copier = button(say("copy"), onclick, { className: "copy" });
+  async function onclick() {
     await copy(all("pre", block)[0].textContent ?? "");
-    button.textContent = say("copied");
-    setTimeout(() => {
-      button.textContent = say("copy");
-    }, COPIED_MILLISECONDS);
-  });
-  block.append(button);
+    copier.textContent = say("copied");
+    setTimeout(() => (copier.textContent = say("copy")), COPIED_MILLISECONDS);
+  }
+  block.append(copier);
 }
 
-/** @param {string} text */
-async function copy(text) {
+async function copy(/** @type {string} */ text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   // a page that came without https
   const area = document.body.appendChild(el("textarea", { value: text }));

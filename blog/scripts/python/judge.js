@@ -16,10 +16,8 @@ import { refusal } from "./interpreter.js";
 const FEW_TOKENS = 12; // of the sentence tell a mistake as well as all, and sooner
 const TOLERANCE = 2e-4; // beside the largest right number
 
-/** @param {World} world
- *  @param {string} name of the function
- *  @param {number[]} src ids of the sentence
- *  @returns {Judgement} */
+/** @param {World} world @param {string} name of the function
+ *  @param {number[]} src ids of the sentence @returns {Judgement} */
 export function judge(world, name, src) {
   const { interpreter, translator } = world;
   const gate = GATES[name];

@@ -13,8 +13,7 @@ const LONGEST_SENTENCE = 200; // positions
 const MORE_TOKENS = 20; // that a translation may have than its sentence
 
 /** What the model translates greedily with the reader's function in it, and `own` without.
- *  @param {World} world
- *  @param {string} name of the function
+ *  @param {World} world @param {string} name of the function
  *  @param {number[]} src ids of the sentence
  *  @param {boolean} all whether attention is that of all heads, or of one */
 export function plug({ interpreter, translator, progress }, name, src, all) {
@@ -76,13 +75,11 @@ const CHANGES = {
   },
 };
 
-/** @param {number[]} row */
-const asFloats = (row) => Float32Array.from(row);
+const asFloats = (/** @type {number[]} */ row) => Float32Array.from(row);
 
 /** The reader's attention in place of model/attention.js's, for many queries at a time. Keys and
  *  values stay in Python: a step sends those of the newest token alone.
- *  @param {Call} call
- *  @param {Interpreter} interpreter */
+ *  @param {Call} call @param {Interpreter} interpreter */
 function asAttention(call, interpreter) {
   /** @type {Map<Float32Array[], { id: number, counts: Record<number, number> }>} how many rows
    *    Python has, by their first column */

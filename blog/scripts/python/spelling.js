@@ -55,8 +55,7 @@ function withCalls(text) {
 const isParameter = (before) => /\b(?:lambda|for)\b(?:(?!:|\bin\b)[^])*$/.test(before);
 
 /** Whether what stands between these is assigned to.
- *  @param {string} before
- *  @param {string} after */
+ *  @param {string} before @param {string} after */
 const isTarget = (before, after) =>
   /^[\s\])]*=(?!=)/.test(after) ||
   (/^[\s\])]*in\b/.test(after) && /\bfor\s(?:(?!\bin\b)[^:])*$/.test(before));

@@ -63,8 +63,7 @@ class Card {
     this.link = null;
   }
 
-  /** @param {Element} link */
-  show(link) {
+  show(/** @type {Element} */ link) {
     const id = decodeURIComponent(link.getAttribute("href")?.slice(1) ?? "");
     const target = document.getElementById(id);
     if (!target) return;
@@ -115,9 +114,8 @@ function contentsOf(target) {
   return after?.matches("p") ? [title, after.cloneNode(true)] : [title];
 }
 
-/** A row of the legend, which may have an example: the size in the base model.
- *  @param {HTMLTableRowElement} row */
-function meaningOf(row) {
+/** A row of the legend, which may have an example: the size in the base model. */
+function meaningOf(/** @type {HTMLTableRowElement} */ row) {
   const [name, meaning, example] = row.cells;
   const title = el("strong", { textContent: wordsOf(name) });
   const pieces = [title, el("p", {}, ...meaning.cloneNode(true).childNodes)];

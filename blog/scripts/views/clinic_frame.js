@@ -1,10 +1,10 @@
 // The document of the clinic, in its frame.
 
 import source from "bundle:../learn/clinic_worker.js";
-import { el } from "../page/dom.js";
+import { el, watch } from "../page/dom.js";
 import { shrink } from "../page/in_frame.js";
 import { say } from "../page/language.js";
-import { startWorker } from "../page/worker.js";
+import { asker } from "../page/worker.js";
 import { describe_next, describe_result, describe_verdict } from "./clinic_result.js";
 import { make_screen } from "./clinic_screen.js";
 import {
@@ -19,19 +19,18 @@ import {
 } from "./clinic_words.js";
 
 /** @import { Result } from "../learn/clinic.js" */
+/** @import { Order } from "../learn/clinic_worker.js" */
 /** @import { Catalogue, Patient } from "./clinic_words.js" */
 /** A patient while it is here: what is left of the points, and what was measured by each test that
  *  was ordered; null while it is being measured. It is closed once the reader knows.
- *  @typedef {{ number: number, patient: Patient, points: number, closed: boolean,
+ *  @typedef {{ patient: Patient, points: number, closed: boolean,
  *    results: Record<string, Record<string, number> | null> }} Visit */
-/** @typedef {Result & { number: number | string, test: string }} Answer */
 
 const POINTS = 10;
 const PRICE_OF_A_WRONG_NAME = 3;
 const DAY_MS = 864e5;
 
-/** @param {Patient} patient */
-const name_of = ({ slip }) => slip ?? "healthy";
+const name_of = (/** @type {Patient} */ { slip }) => slip ?? "healthy";
 
 /** What is in the row of a trained model already.
  *  @param {string} test @param {Patient} patient @returns {Result | null} */
@@ -48,41 +47,31 @@ function result_of_row(test, patient) {
 /** On a phone it is far below; by then the frame has grown. @param {Element} element */
 const reveal = (element) => setTimeout(() => element.scrollIntoView({ block: "nearest" }), 100);
 
-class Clinic {
+export class Clinic {
   /** @type {Visit | null} */
   visit = null;
-  visits = 0;
   /** @type {Set<Patient>} who was here */
   treated = new Set();
   /** @type {Map<Patient, number>} of each that was finished the points, 0 without the name */
   cases = new Map();
-  /** @type {Worker | null} */
-  worker = null;
-  /** @type {Map<string, (measured: Record<string, number>) => void>} who waits for what the worker
-   *  measures of a model that isn't this patient */
-  waiting = new Map();
+  /** @type {(order: Order) => Promise<Result>} */
+  ask = asker(source);
 
   /** @param {Patient[]} rows @param {Catalogue} catalogue */
   constructor(rows, catalogue) {
     this.rows = rows;
     this.catalogue = catalogue;
-    const actions = {
-      admit_of_the_day: () => this.admit(this.of_the_day()),
-      admit_next: () => this.admit(this.draw()),
-      order: (/** @type {string} */ test) => this.order(test),
-      name: () => this.name(),
-      tell: () => this.close(false),
-    };
-    this.screen = make_screen(actions, catalogue.mistakes);
+    this.screen = make_screen(this, catalogue.mistakes);
     this.show();
-    new IntersectionObserver((entries) => {
-      if (!this.visit && entries.at(-1)?.isIntersecting) actions.admit_of_the_day();
-    }).observe(this.screen.curve.element);
+    watch([this.screen.curve.element], (isNear) => {
+      if (!this.visit && isNear) this.admit_of_the_day();
+    });
   }
 
   // --- a patient ---
 
-  of_the_day = () => this.rows[Math.floor(Date.now() / DAY_MS) % this.rows.length];
+  admit_of_the_day = () =>
+    this.admit(this.rows[Math.floor(Date.now() / DAY_MS) % this.rows.length]);
 
   /** The level of a patient with a mistake. @param {string} slip @param {Patient} patient */
   level_of(slip, patient) {
@@ -91,32 +80,29 @@ class Clinic {
   }
 
   /** One that wasn't here, as long as there are others; a healthy one's curve isn't ill. */
-  draw() {
+  admit_next() {
     const level = Number(this.screen.level.value);
     const fit = this.rows.filter((row) =>
       row.slip ? this.level_of(row.slip, row) === level : level > 0,
     );
     const fresh = fit.filter((row) => !this.treated.has(row));
     const choice = fresh.length ? fresh : fit.filter((row) => row !== this.visit?.patient);
-    return choice[Math.floor(Math.random() * choice.length)];
+    this.admit(choice[Math.floor(Math.random() * choice.length)]);
   }
 
-  /** @param {Patient} patient */
-  healthy_like = ({ seed }) =>
+  healthy_like = (/** @type {Patient} */ { seed }) =>
     /** @type {Patient} */ (this.rows.find((row) => !row.slip && row.seed === seed));
 
-  /** @param {Patient} patient */
-  admit(patient) {
+  admit(/** @type {Patient} */ patient) {
     const { visit, screen } = this;
     // it was examined, and left without a name
     if (visit && !visit.closed && visit.points < POINTS) this.finish(visit, 0);
-    this.visits += 1;
-    this.visit = { number: this.visits, patient, points: POINTS, results: {}, closed: false };
+    this.visit = { patient, points: POINTS, results: {}, closed: false };
     this.treated.add(patient);
     shrink();
     screen.told.replaceChildren();
     screen.names.value = "";
-    for (const button of Object.values(screen.orders)) button.setAttribute("aria-pressed", "false");
+    for (const button of Object.values(screen.orders)) button.ariaPressed = "false";
     screen.curve.run(patient.losses, this.healthy_like(patient).losses);
     screen.facts.textContent = say(
       "Loss at the end {loss}. Of the letters of held-out numbers, {share} are right if it reads the reference before each.",
@@ -157,49 +143,26 @@ class Clinic {
 
   // --- tests ---
 
-  /** @param {string} test @param {Patient} patient @param {number | string} number */
-  send(test, { slip, seed }, number) {
-    this.worker ??= startWorker(source, (/** @type {Answer} */ answer) => this.hear(answer));
-    this.worker.postMessage({ test, slip, seed, number });
-  }
-
-  /** @param {string} test */
-  order(test) {
-    const { visit } = this;
+  async order(/** @type {string} */ test) {
+    const { visit, catalogue } = this;
     if (!visit || test in visit.results) return;
     visit.results[test] = null;
     if (!visit.closed) visit.points -= ORDERS[test].price;
-    this.screen.orders[test].setAttribute("aria-pressed", "true");
-    this.tell("clinic-result", el("strong", {}, ORDERS[test].title), " …").id = `result-${test}`;
-    const result = result_of_row(test, visit.patient);
-    if (result) this.hear({ number: visit.number, test, ...result });
-    else this.send(test, visit.patient, visit.number);
+    this.screen.orders[test].ariaPressed = "true";
+    const card = this.tell("clinic-result", el("strong", {}, ORDERS[test].title), " …");
+    card.id = `result-${test}`;
     if (visit.points <= 0 && !visit.closed) this.close(false);
     this.show();
-  }
-
-  /** @param {Answer} answer */
-  hear({ number, test, ...result }) {
-    this.waiting.get(`${number}`)?.(result.measured);
-    if (!this.visit || number !== this.visit.number) return;
-    const { patient, results } = this.visit;
-    results[test] = result.measured;
-    const card = /** @type {HTMLElement} */ (document.getElementById(`result-${test}`));
-    card.replaceChildren(...describe_result(test, result, this.catalogue.tests, patient));
+    const result = await this.result_of(test, visit.patient);
+    if (visit !== this.visit) return;
+    visit.results[test] = result.measured;
+    card.replaceChildren(...describe_result(test, result, catalogue.tests, visit.patient));
     reveal(card);
   }
 
-  /** What a test measures of another model. @param {string} test @param {Patient} patient
-   *  @returns {Promise<Record<string, number>>} */
-  measure(test, patient) {
-    const result = result_of_row(test, patient);
-    if (result) return Promise.resolve(result.measured);
-    const number = `${test} ${patient.slip}`;
-    return new Promise((resolve) => {
-      this.waiting.set(number, resolve);
-      this.send(test, patient, number);
-    });
-  }
+  /** @param {string} test @param {Patient} patient */
+  result_of = async (test, patient) =>
+    result_of_row(test, patient) ?? this.ask({ test, slip: patient.slip, seed: patient.seed });
 
   // --- the name ---
 
@@ -210,13 +173,10 @@ class Clinic {
     if (!value) return screen.names.focus();
     if (value === name_of(visit.patient)) return this.close(true);
     visit.points -= PRICE_OF_A_WRONG_NAME;
+    const [name, points] = [selectedOptions[0].textContent, Math.max(0, visit.points)];
+    const text = say("It isn't “{name}”. {points} points are left.", { name, points });
     const why = el("span");
-    const text = say("It isn't “{name}”. {points} points are left.", {
-      name: selectedOptions[0].textContent,
-      points: Math.max(0, visit.points),
-    });
-    const card = el("p", { className: "clinic-result wrong" }, text, " ", why);
-    screen.told.append(card);
+    const card = this.tell("clinic-result wrong", text, " ", why);
     const { seed } = visit.patient;
     const other = this.rows.find((row) => name_of(row) === value && row.seed === seed);
     if (other) this.contrast(visit, other).then((reason) => (why.textContent = reason));
@@ -237,7 +197,7 @@ class Clinic {
       if (!measured) continue; // it is being measured
       if (test === "references" && writes_badly(other) !== writes_badly(patient))
         return say("In such a model, {sentence}.", { sentence: say_exact(other) });
-      const others = await this.measure(test, other);
+      const others = (await this.result_of(test, other)).measured;
       const telling = Object.keys(others).find(
         (name) =>
           name in measured &&

@@ -1,8 +1,8 @@
 // Cards of the clinic: what a test has measured, and what it was.
 
-import { el } from "../page/dom.js";
+import { button, el } from "../page/dom.js";
 import { say } from "../page/language.js";
-import { button, note } from "./clinic_screen.js";
+import { note } from "./clinic_screen.js";
 import {
   BARS,
   is_ill,
@@ -37,54 +37,41 @@ function findings(test, { measured, ones = {} }, tests, patient) {
   return el("ul", {}, ...items);
 }
 
-/** @param {number[][]} grid @param {boolean} wires whether they show what moves what */
-const draw_grid = (grid, wires) =>
-  el(
-    "table",
-    { className: "clinic-grid" },
-    ...grid.map((cells, t) =>
-      el(
-        "tr",
-        {},
-        ...cells.map((value, u) => {
-          const leak = wires && u > t && value > 1e-3;
-          const cell = el("td", { className: leak ? "leak" : "", title: value.toFixed(3) });
-          const weight = Math.min(1, wires ? Math.sqrt(value / 2) : value);
-          cell.style.setProperty("--w", weight.toFixed(2));
-          return cell;
-        }),
-      ),
-    ),
-  );
+/** @param {HTMLElement[][]} rows of cells @param {string} className */
+const table = (rows, className) =>
+  el("table", { className }, ...rows.map((cells) => el("tr", {}, ...cells)));
 
-/** @param {Record<string, number>} bars */
-function draw_bars(bars) {
+/** @param {number[][]} grid @param {boolean} wires whether they show what moves what */
+function draw_grid(grid, wires) {
+  const rows = grid.map((cells, t) =>
+    cells.map((value, u) => {
+      const className = wires && u > t && value > 1e-3 ? "leak" : "";
+      const weight = Math.min(1, wires ? Math.sqrt(value / 2) : value).toFixed(2);
+      return el("td", { className, title: value.toFixed(3), style: `--w: ${weight}` });
+    }),
+  );
+  return table(rows, "clinic-grid");
+}
+
+function draw_bars(/** @type {Record<string, number>} */ bars) {
   const most = Math.max(1, ...Object.values(bars));
-  const rows = Object.entries(bars).map(([name, value]) => {
-    const bar = el("span");
-    bar.style.width = `${Math.max(1, (100 * value) / most)}%`;
-    const title = el("th", { scope: "row", textContent: BARS[name] });
-    return el("tr", {}, title, el("td", {}, bar), el("td", {}, value.toFixed(3)));
-  });
-  return el("table", { className: "clinic-bars" }, ...rows);
+  const rows = Object.entries(bars).map(([name, value]) => [
+    el("th", { scope: "row", textContent: BARS[name] }),
+    el("td", {}, el("span", { style: `width: ${Math.max(1, (100 * value) / most)}%` })),
+    el("td", {}, value.toFixed(3)),
+  ]);
+  return table(rows, "clinic-bars");
 }
 
 /** @param {string[][]} examples source, target, and what was written */
-const draw_examples = (examples) =>
-  el(
-    "table",
-    { className: "clinic-examples" },
-    ...examples.map(([source, target, written]) => {
-      const right = target === written;
-      const text = `${written || "–"} ${right ? "✓" : "✗"}`;
-      return el(
-        "tr",
-        {},
-        el("td", {}, source),
-        el("td", { className: right ? "right" : "wrong" }, text),
-      );
-    }),
-  );
+function draw_examples(examples) {
+  const rows = examples.map(([source, target, written]) => {
+    const right = target === written;
+    const text = `${written || "–"} ${right ? "✓" : "✗"}`;
+    return [el("td", {}, source), el("td", { className: right ? "right" : "wrong" }, text)];
+  });
+  return table(rows, "clinic-examples");
+}
 
 /** @type {Record<string, string>} */
 const CAPTIONS = {
@@ -129,35 +116,27 @@ function cheapest(patient, { seen_by }, tests) {
 export function describe_verdict(patient, healthy, { mistakes, tests }, points) {
   const mistake = patient.slip === null ? null : mistakes[patient.slip];
   const name = mistake?.label ?? say("nothing: it is healthy");
-  const verdict = el("strong", {
-    className: points === null ? "wrong" : "right",
-    textContent:
-      points === null
-        ? say("It was this: {name}.", { name })
-        : say("Yes, with {points} points left: {name}.", { points, name }),
-  });
-  /** @param {string} text */
-  const p = (text) => el("p", {}, text);
-  const parts = [verdict];
+  const [className, verdict] =
+    points === null
+      ? ["wrong", say("It was this: {name}.", { name })]
+      : ["right", say("Yes, with {points} points left: {name}.", { points, name })];
+  const parts = [el("strong", { className }, verdict)];
+  const add = (/** @type {string} */ text) => parts.push(el("p", {}, text));
   const ill = say_measured(patient);
   if (mistake) {
     parts.push(...describe_mistake(mistake));
-    parts.push(
-      p(say("Measured: {ill}. A healthy one: {well}.", { ill, well: say_measured(healthy) })),
-    );
+    add(say("Measured: {ill}. A healthy one: {well}.", { ill, well: say_measured(healthy) }));
     const test = cheapest(patient, mistake, tests);
-    if (test) parts.push(p(say("The cheapest test that sees it: {test}.", { test })));
+    if (test) add(say("The cheapest test that sees it: {test}.", { test }));
   } else {
-    parts.push(
-      p(
-        say(
-          "Not everything that learns slowly or badly is ill, and no test can show that something is well. Did you order one that could have shown an illness?",
-        ),
+    add(
+      say(
+        "Not everything that learns slowly or badly is ill, and no test can show that something is well. Did you order one that could have shown an illness?",
       ),
-      p(say("Measured: {ill}.", { ill })),
     );
+    add(say("Measured: {ill}.", { ill }));
   }
-  parts.push(p(say("Now all tests are free: see what the others show.")));
+  add(say("Now all tests are free: see what the others show."));
   return parts;
 }
 

@@ -1,35 +1,21 @@
 // What there is on the screen of the clinic.
 
-import { el } from "../page/dom.js";
+import { button, el } from "../page/dom.js";
 import { say } from "../page/language.js";
-import { curve, shape } from "../page/svg.js";
+import { curve, put, shape, words } from "../page/svg.js";
 import { LEVELS, ORDERS } from "./clinic_words.js";
 
 /** @import { Catalogue } from "./clinic_words.js" */
-/** What the reader can do.
- *  @typedef {{ admit_of_the_day: () => void, admit_next: () => void,
- *    order: (test: string) => void, name: () => void, tell: () => void }} Actions */
+/** @import { Clinic } from "./clinic_frame.js" */
 
 const UPDATES_MS = 1500; // how long the curve runs
-
-/** @param {string} name @param {() => void} act @param {Partial<HTMLButtonElement>} properties */
-export function button(name, act, properties = {}) {
-  const element = el("button", { type: "button", textContent: name, ...properties });
-  element.addEventListener("click", act);
-  return element;
-}
 
 /** @param {string} text */
 export const note = (text) => el("p", { className: "learn-note", textContent: text });
 
-/** The points of losses, of 60 stretches. @param {number[]} losses */
-const points = (losses) =>
-  losses
-    .map((loss, i) => {
-      const x = 30 + 5.1 * (i + 0.5);
-      return `${x.toFixed(1)},${(120 - 28 * Math.min(4, loss)).toFixed(1)}`;
-    })
-    .join(" ");
+/** The points of losses, of 60 stretches. @returns {[number, number][]} */
+const points = (/** @type {number[]} */ losses) =>
+  losses.map((loss, i) => [30 + 5.1 * (i + 0.5), 120 - 28 * Math.min(4, loss)]);
 
 /** The training loss, beside that of a healthy model. */
 export class Curve {
@@ -40,8 +26,7 @@ export class Curve {
 
   constructor() {
     /** @param {number} x @param {number} y @param {string} text */
-    const label = (x, y, text) =>
-      shape("text", { x, y, "text-anchor": "end", "font-size": 9, fill: "var(--muted)" }, text);
+    const label = (x, y, text) => words(x, y, text, { "text-anchor": "end", "font-size": 9 });
     this.element = shape(
       "svg",
       {
@@ -61,15 +46,14 @@ export class Curve {
   /** @param {number[]} losses @param {number[]} healthy */
   run(losses, healthy) {
     this.losses = losses;
-    this.healthy.setAttribute("points", points(healthy));
+    put(this.healthy, points(healthy));
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const start = performance.now();
-    /** @param {number} now */
-    const draw = (now) => {
+    const draw = (/** @type {number} */ now) => {
       const done = still ? 1 : Math.min(1, (now - start) / UPDATES_MS);
       if (this.losses !== losses) return; // the next patient has come
       const end = Math.ceil(done * losses.length);
-      this.patient.setAttribute("points", points(losses.slice(0, end)));
+      put(this.patient, points(losses.slice(0, end)));
       if (done < 1) requestAnimationFrame(draw);
     };
     draw(start);
@@ -98,21 +82,21 @@ function select_names(mistakes) {
 }
 
 /** All that the reader can do, as elements.
- *  @param {Actions} actions @param {Catalogue["mistakes"]} mistakes */
-function controls(actions, mistakes) {
+ *  @param {Clinic} clinic @param {Catalogue["mistakes"]} mistakes */
+function controls(clinic, mistakes) {
   const levels = LEVELS.map((name, i) => el("option", { value: `${i}`, selected: i === 1 }, name));
   /** @type {Record<string, HTMLButtonElement>} */
   const orders = {};
   for (const [test, { title, price, about }] of Object.entries(ORDERS))
-    orders[test] = button(`${title} −${price}`, () => actions.order(test), { title: about });
+    orders[test] = button(`${title} −${price}`, () => clinic.order(test), { title: about });
   return {
     level: el("select", { id: "clinic-level" }, ...levels),
-    of_the_day: button(say("Patient of the day"), actions.admit_of_the_day),
-    next: button(say("Next patient"), actions.admit_next, { id: "clinic-next" }),
+    of_the_day: button(say("Patient of the day"), () => clinic.admit_of_the_day()),
+    next: button(say("Next patient"), () => clinic.admit_next(), { id: "clinic-next" }),
     orders,
     names: select_names(mistakes),
-    name: button(say("Name it"), actions.name, { id: "clinic-name" }),
-    tell: button(say("Tell me"), actions.tell, { id: "clinic-tell" }),
+    name: button(say("Name it"), () => clinic.name(), { id: "clinic-name" }),
+    tell: button(say("Tell me"), () => clinic.close(false), { id: "clinic-tell" }),
   };
 }
 
@@ -121,10 +105,10 @@ const INTRODUCTION = say(
   "Each patient is the small model of German numbers, trained beforehand with one mistake in it, or with none. Order tests, name the mistake, and keep as many of your ten points as you can: a wrong name costs three. Words are letters and digits here.",
 );
 
-/** @param {Actions} actions @param {Catalogue["mistakes"]} mistakes */
-export function make_screen(actions, mistakes) {
+/** @param {Clinic} clinic @param {Catalogue["mistakes"]} mistakes */
+export function make_screen(clinic, mistakes) {
   const screen = {
-    ...controls(actions, mistakes),
+    ...controls(clinic, mistakes),
     curve: new Curve(),
     state: el("span", { id: "clinic-state" }),
     tally: el("span", { className: "learn-note" }),

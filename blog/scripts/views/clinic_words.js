@@ -82,24 +82,18 @@ export function say_of_ones(name, well, range) {
     : say("behind the norm, the spread of a vector is {low} to {high}, not 1", range);
 }
 
-/** @param {number} value */
-export const share = (value) => `${Math.round(100 * value)}%`;
+export const share = (/** @type {number} */ value) => `${Math.round(100 * value)}%`;
 
-/** @param {Patient} patient */
-export const last_loss = ({ losses }) => losses[losses.length - 1];
+export const last_loss = (/** @type {Patient} */ { losses }) => losses[losses.length - 1];
 
-/** @param {Patient} patient */
-export const curve_is_ill = (patient) => last_loss(patient) > 0.2;
+export const curve_is_ill = (/** @type {Patient} */ patient) => last_loss(patient) > 0.2;
 
-/** @param {Patient} patient */
-export const writes_badly = ({ exact }) => exact < 0.8;
+export const writes_badly = (/** @type {Patient} */ { exact }) => exact < 0.8;
 
-/** @param {Patient} patient */
-export const say_exact = ({ exact }) =>
+export const say_exact = (/** @type {Patient} */ { exact }) =>
   say("{share} of the held-out numbers are written correctly", { share: share(exact) });
 
-/** @param {Patient} patient */
-export const say_measured = (patient) =>
+export const say_measured = (/** @type {Patient} */ patient) =>
   say("loss {loss}, {forced} right with the reference, {exact} when it writes", {
     loss: last_loss(patient).toFixed(3),
     forced: share(patient.forced),

@@ -3,7 +3,7 @@
 // model computes, names the mistake if the catalogue has it, and puts the function into the live
 // model. Python is MicroPython, in a worker that can be ended.
 
-import { all, el } from "../page/dom.js";
+import { all, button, el } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { recall, remember } from "../page/memory.js";
 import { askPython } from "../page/python.js";
@@ -38,17 +38,15 @@ function keep(name, code) {
 }
 
 class Editor {
-  /** @param {Place} place */
-  constructor({ name, task, pluggable, stub }) {
+  constructor(/** @type {Place} */ { name, task, pluggable, stub }) {
     this.name = name;
     this.stub = stub;
     this.stopper = new AbortController();
     this.field = this.makeField();
     this.check = button(say("Check it"), () => this.run(false));
-    this.stop = button(say("Stop"), () => this.stopper.abort());
-    this.stop.hidden = true;
-    this.put = button(say("Put it into the model"), () => this.run(true));
-    this.put.hidden = !pluggable;
+    this.stop = button(say("Stop"), () => this.stopper.abort(), { hidden: true });
+    const put = say("Put it into the model");
+    this.put = button(put, () => this.run(true), { hidden: !pluggable });
     this.where = whichHeads();
     this.where.hidden = name !== "attention";
     this.output = el("output");
@@ -62,8 +60,8 @@ class Editor {
       wrap: "off",
       rows: 9,
       ariaLabel: say("Your function {name}", { name: this.name }),
+      oninput: () => keep(this.name, field.value),
     });
-    field.addEventListener("input", () => keep(this.name, field.value));
     let leaves = false; // Escape, then Tab, leaves the field; Tab alone indents
     field.addEventListener("keydown", (event) => {
       if (event.key === "Tab" && !leaves && !event.shiftKey) {
@@ -75,8 +73,7 @@ class Editor {
     return field;
   }
 
-  /** @param {string} task */
-  makeFold(task) {
+  makeFold(/** @type {string} */ task) {
     const { name, field, check, stop, put, where, output } = this;
     const take = button(say("Take mine.py along"), () => {
       keep(name, field.value);
@@ -123,8 +120,7 @@ class Editor {
     focused?.focus();
   }
 
-  /** @param {boolean} is */
-  busy(is) {
+  busy(/** @type {boolean} */ is) {
     this.check.disabled = this.put.disabled = is;
     this.stop.hidden = !is;
   }
@@ -135,8 +131,7 @@ class Editor {
     this.output.replaceChildren(...content);
   }
 
-  /** @param {import("../page/python.js").Question} question */
-  async ask(question) {
+  async ask(/** @type {import("../page/python.js").Question} */ question) {
     const gateSeconds = this.name === "decode" ? DECODE_SECONDS : GATE_SECONDS;
     const answer = await askPython(question, {
       seconds: question.plugged ? PLUGGED_SECONDS : gateSeconds,
@@ -154,23 +149,15 @@ class Editor {
   }
 }
 
-/** @param {string} textContent @param {() => void} act */
-function button(textContent, act) {
-  const element = el("button", { type: "button", textContent });
-  element.addEventListener("click", act);
-  return element;
-}
-
-const whichHeads = () =>
-  el(
+function whichHeads() {
+  const one = say("layer {layer}, head {head}", { layer: 1, head: 2 });
+  const options = { one, all: say("all heads of the model") };
+  return el(
     "select",
     { ariaLabel: say("Where in the encoder") },
-    el("option", {
-      value: "one",
-      textContent: say("layer {layer}, head {head}", { layer: 1, head: 2 }),
-    }),
-    el("option", { value: "all", textContent: say("all heads of the model") }),
+    ...Object.entries(options).map(([value, name]) => el("option", { value }, name)),
   );
+}
 
 /** @param {{ sentence: string }} question
  *  @param {{ text: string, own: string }} result the model's with the reader's function, and its
@@ -183,9 +170,8 @@ const translations = ({ sentence }, { text, own }) => [
   text === own ? say("Without it, it writes the same.") : say("Without it: {text}", { text: own }),
 ];
 
-/** A link from a function that is right to the next one; from the last one to the next rung.
- *  @param {string} name */
-function wayOn(name) {
+/** A link from a function that is right to the next one; from the last one to the next rung. */
+function wayOn(/** @type {string} */ name) {
   const folds = /** @type {HTMLDetailsElement[]} */ (all("details.write-it"));
   const next = folds[folds.findIndex((fold) => fold.dataset.function === name) + 1];
   if (!next)
@@ -193,12 +179,8 @@ function wayOn(name) {
       href: "#clinic-frame",
       textContent: say("The next rung: diagnose. To the clinic ▸"),
     });
-  const link = el("a", {
-    href: `#${next.id}`,
-    textContent: say("Next, write {name} ▸", { name: next.dataset.function }),
-  });
-  link.addEventListener("click", () => (next.open = true));
-  return link;
+  const textContent = say("Next, write {name} ▸", { name: next.dataset.function });
+  return el("a", { href: `#${next.id}`, textContent, onclick: () => (next.open = true) });
 }
 
 /** All functions in one file, which begins with what Python takes at a file's beginning only. */

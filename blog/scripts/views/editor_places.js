@@ -4,7 +4,7 @@
 
 import { say } from "../page/language.js";
 
-/** @typedef {{ heading: string, name: string, task: string, pluggable: boolean, stub: string }}
+/** @typedef {{ heading: string, name: string, task: string, pluggable?: boolean, stub: string }}
  *  Place
  *  `pluggable` functions can be put into the live model */
 
@@ -40,7 +40,6 @@ def positions(length, d_model):
     task: say(
       "Give back two masks: one row for the source, and a row for each token of the target. True is where a query (row) may look at a key (column).",
     ),
-    pluggable: false,
     stub: `def masks(src, tgt, pad):
     return [[True] * len(src)], [[True] * len(tgt) for t in tgt]
 `,
@@ -73,7 +72,6 @@ def layer_norm(x, gain, bias):
     task: say(
       "logits has a row of scores for each position, target the right ids. The loss is a sum over the positions, without those where target is pad. The right id gets 1 - smoothing in q; the smoothing is shared out evenly among all ids but pad, the right one included.",
     ),
-    pluggable: false,
     stub: `from math import exp
 
 def loss_gradient(logits, target, smoothing, pad):
@@ -84,7 +82,6 @@ def loss_gradient(logits, target, smoothing, pad):
     heading: "one-update",
     name: "rate",
     task: say("step counts from 1; give back a number."),
-    pluggable: false,
     stub: `def rate(step, d_model, warmup):
     return 0.0
 `,

@@ -5,10 +5,8 @@ import { say } from "../page/language.js";
 /** @typedef {import("../page/python.js").Answer} Answer */
 /** @typedef {{ right: boolean, words: string }} Verdict */
 
-/** @param {Answer} answer
- *  @param {string} sentence that it was tried with
- *  @param {string} code the reader's
- *  @returns {Verdict} */
+/** @param {Answer} answer @param {string} sentence that it was tried with
+ *  @param {string} code the reader's @returns {Verdict} */
 export function verdictOf(answer, sentence, code) {
   if (answer.result?.right) {
     const words = say("Right, for “{sentence}” and for the awkward cases.", { sentence });
@@ -36,8 +34,7 @@ function complaint({ result, error, line, late, stopped }, code) {
   return ofNumbers(result);
 }
 
-/** @param {string} error
- *  @param {number} line of the code, NaN if none is to blame
+/** @param {string} error @param {number} line of the code, NaN if none is to blame
  *  @param {string} code */
 function ofError(error, line, code) {
   const [, refusal, detail] = error.match(/told: (\w+) ?(.*)$/) ?? [];
@@ -54,8 +51,7 @@ function ofMistake(name) {
   return `${say("This gives the same numbers: {code}.", { code: line })} ${effect}`;
 }
 
-/** @param {import("../python/judge.js").Judgement} result */
-function ofNumbers(result) {
+function ofNumbers(/** @type {import("../python/judge.js").Judgement} */ result) {
   const [mine, right, largest] = [result.mine, result.expected, result.largest ?? 0].map((value) =>
     String(Number(value.toPrecision(5))),
   );

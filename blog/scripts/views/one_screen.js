@@ -56,8 +56,7 @@ export function startOneScreen() {
   let worker;
   seed.value = String(settings.seed);
 
-  /** @param {string} line */
-  function print(line) {
+  function print(/** @type {string} */ line) {
     const below = out.scrollTop + out.clientHeight >= out.scrollHeight - 4;
     out.textContent += `${line}\n`;
     if (below) out.scrollTop = out.scrollHeight; // follows, unless one has scrolled up

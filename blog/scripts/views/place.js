@@ -2,13 +2,12 @@
 // stands what one of them makes of the sentence that the page follows. A click on a box leads to
 // its section. Where there is no margin, a button in the page's bar opens it.
 
-import { softmax } from "../model/tensors.js";
-import { all, byId, el, targetOf } from "../page/dom.js";
+import { all, byId, el, startDrawer } from "../page/dom.js";
 import { endOf, yourSentence } from "../page/sentence.js";
+import { copyOf } from "../page/svg.js";
 import * as Panels from "./panels.js";
 import { NUMBERS } from "./place_numbers.js";
-
-const WORD = /^[\p{L}\p{N}]{2,}$/u; // neither a piece with a dot nor a mark
+import { followed } from "./walk_stops.js";
 
 /** Which boxes are lit, and whose numbers are shown. @typedef {[RegExp, string | null]} Lit */
 
@@ -59,7 +58,7 @@ class Place {
     for (const answer of all("details.answer"))
       answer.addEventListener("toggle", () => this.light());
     this.light();
-    this.openFromTheBar(byId("where"));
+    startDrawer(byId("where"), this.aside, () => this.tell());
   }
 
   light() {
@@ -87,26 +86,6 @@ class Place {
       this.lines.replaceChildren(error instanceof Error ? error.message : "");
     }
   }
-
-  /** @param {HTMLElement} button */
-  openFromTheBar(button) {
-    /** @param {boolean} isOpen */
-    const show = (isOpen) => {
-      this.aside.classList.toggle("open", isOpen);
-      button.setAttribute("aria-expanded", String(isOpen));
-      if (isOpen) this.tell();
-    };
-    button.addEventListener("click", () => show(!this.aside.classList.contains("open")));
-    document.addEventListener("click", (event) => {
-      const target = targetOf(event);
-      if (target.closest("#place a") || !target.closest("#place, #where")) show(false);
-    });
-    addEventListener("keydown", ({ key }) => {
-      if (key !== "Escape" || !this.aside.classList.contains("open")) return;
-      show(false);
-      button.focus();
-    });
-  }
 }
 
 function isAsking() {
@@ -119,15 +98,15 @@ function isAsking() {
   return false;
 }
 
-/** A copy of the figure, without what can't be read in this size. @param {Element} figure */
-function smallCopy(figure) {
-  const picture = /** @type {Element} */ (figure.cloneNode(true));
-  for (const part of picture.querySelectorAll("title, desc, style, defs, .arch-key")) part.remove();
-  for (const name of ["aria-labelledby", "width", "height", "style"]) picture.removeAttribute(name);
+/** A copy of the figure, without what can't be read in this size. The contents lead to the same
+ *  sections. */
+function smallCopy(/** @type {Element} */ figure) {
+  const picture = copyOf(figure);
+  for (const part of all(".arch-key", picture)) part.remove();
   picture.setAttribute("class", "place-figure");
+  picture.removeAttribute("style");
   picture.setAttribute("viewBox", "0 6 540 900");
-  picture.setAttribute("aria-hidden", "true"); // the contents lead to the same sections
-  for (const link of picture.querySelectorAll("a")) link.setAttribute("tabindex", "-1");
+  for (const link of all("a", picture)) link.tabIndex = -1;
   for (const letter of all("tspan.arch-i", picture))
     letter.dataset.letter = letter.textContent ?? "";
   return picture;
@@ -167,27 +146,4 @@ function litAt(ids, boxes) {
     if (names.length) return [new RegExp(`^(${names.join("|")})$`), names[0]];
   }
   return [/^$/, null];
-}
-
-/** What is followed through the model: the word that looks hardest at another one, the head that
- *  shows it, and the step, from the third on, at which the model is least sure of a word.
- *  @param {any} facts */
-function followed(facts) {
-  const { source, predicted, layers, steps, config } = facts;
-  const head = Math.min(1, config.h - 1);
-  const hardest = layers[0].weights[head].map(
-    (/** @type {number[]} */ weights, /** @type {number} */ query) => {
-      const others = weights.filter((_, key) => key !== query && WORD.test(source[key]));
-      return WORD.test(source[query]) ? Math.max(0, ...others) : -1;
-    },
-  );
-  const sure = steps.map((/** @type {any} */ { logits }, /** @type {number} */ step) =>
-    step > 1 && WORD.test(predicted[step]) ? Math.max(...softmax(logits)) : 2,
-  );
-  return {
-    f: facts,
-    head,
-    token: hardest.indexOf(Math.max(...hardest)),
-    step: sure.indexOf(Math.min(...sure)),
-  };
 }

@@ -5,6 +5,7 @@
 import { all, byId, el } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { recall, remember } from "../page/memory.js";
+import { wordsOf } from "../page/search_index.js";
 import { endOf } from "../page/sentence.js";
 
 /** @typedef {HTMLElement[]} Stop its headings */
@@ -30,14 +31,12 @@ export function startRoad() {
   if (stops.length >= FEWEST_STOPS) new Road(stops).show();
 }
 
-/** @param {HTMLElement} heading */
-const linkTo = (heading) => all(`#toc a[href="#${heading.id}"]`)[0];
+const linkTo = (/** @type {HTMLElement} */ heading) => all(`#toc a[href="#${heading.id}"]`)[0];
 
 /** A heading with nothing below it takes no time. @param {HTMLElement} heading */
 const minutesOf = (heading) => Number(linkTo(heading)?.dataset.minutes ?? 0);
 
-/** @param {HTMLElement[]} headings */
-function stopsOf(headings) {
+function stopsOf(/** @type {HTMLElement[]} */ headings) {
   /** @type {Stop[]} */
   const stops = [];
   let minutes = Infinity;
@@ -56,8 +55,7 @@ function stopsOf(headings) {
 }
 
 class Road {
-  /** @param {Stop[]} stops */
-  constructor(stops) {
+  constructor(/** @type {Stop[]} */ stops) {
     this.stops = stops;
     /** Ids of headings that were read. @type {string[]} */
     this.read = recall("road", []);
@@ -65,10 +63,9 @@ class Road {
     const walk = document.getElementById("walk"); // comes second
     (walk ?? document.querySelector(".explorer"))?.before(this.begin, " ");
     // from the trainer or the editor
-    this.home = el("a", { id: "road-home", hidden: true, textContent: say("↩ back to the road") });
-    this.home.addEventListener("click", () => {
-      this.home.hidden = true;
-    });
+    const textContent = say("↩ back to the road");
+    const onclick = () => (this.home.hidden = true);
+    this.home = el("a", { id: "road-home", hidden: true, textContent, onclick });
     byId("left").before(this.home); // in the bar, where it covers nothing
     const lines = stops.map((stop, i) => this.addLine(stop, i));
     // nothing leads on from the last line: whose next stop is the last one has only to come to it
@@ -94,8 +91,7 @@ class Road {
     if (next === stops.length - 1) this.observer.observe(this.end);
   }
 
-  /** @param {Stop} stop */
-  finish(stop) {
+  finish(/** @type {Stop} */ stop) {
     this.read = [...new Set([...this.read, ...stop.map(({ id }) => id)])];
     remember("road", this.read);
     this.show();
@@ -115,11 +111,11 @@ class Road {
     const heading = stop[stop.length - 1];
     if (next) {
       const textContent = say("Next on the road: {title} ▸", { title: labelOf(next) });
-      const link = el("a", { href: `#${next[0].id}`, textContent });
-      link.addEventListener("click", () => {
+      const onclick = () => {
         this.finish(stop);
         this.home.hidden = true;
-      });
+      };
+      const link = el("a", { href: `#${next[0].id}`, textContent, onclick });
       const time = say("{time} left", { time: this.timeFrom(place + 1) });
       line.append(link, el("small", { textContent: time }));
     } else line.append(el("strong", { textContent: say("The road ends here.") }));
@@ -134,14 +130,13 @@ class Road {
     const { frame, textContent } = ASIDES[heading.id] ?? {};
     const place = document.getElementById(frame);
     if (!place) return null;
-    const aside = el("a", { className: "aside", href: `#${frame}`, textContent });
-    aside.addEventListener("click", () => {
+    const onclick = () => {
       if (place instanceof HTMLDetailsElement) place.open = true;
       this.finish(stop);
       this.home.href = `#${next[0].id}`;
       this.home.hidden = false;
-    });
-    return aside;
+    };
+    return el("a", { className: "aside", href: `#${frame}`, textContent, onclick });
   }
 }
 
@@ -152,10 +147,7 @@ function mark(link, read) {
   link.setAttribute("aria-description", read ? say("on the road, read") : say("on the road"));
 }
 
-/** @param {Stop} stop */
-function labelOf([heading]) {
+function labelOf(/** @type {Stop} */ [heading]) {
   if (heading.id.startsWith("part-0")) return say("how this text is laid out");
-  const copy = /** @type {HTMLElement} */ (heading.cloneNode(true));
-  for (const part of all(".anchor, annotation, .katex-html", copy)) part.remove();
-  return (copy.textContent ?? "").trim();
+  return wordsOf(heading);
 }

@@ -1,7 +1,7 @@
 // Full-text search of the page, in a dialog.
 
 import { overThePage } from "../page/dialog.js";
-import { all, byId, el, targetOf } from "../page/dom.js";
+import { all, button, byId, el, targetOf } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { HEADINGS, sectionsOfPage } from "../page/search_index.js";
 import { excerpt, hitsOf, pattern, plainly, queryOf, typed } from "../page/search_text.js";
@@ -28,14 +28,15 @@ export function startSearch() {
 class Search {
   constructor() {
     const words = say("Search the text");
-    this.input = el("input", { type: "search", id: "query", placeholder: words, ariaLabel: words });
-    this.input.autocomplete = "off";
-    this.input.addEventListener("input", () => this.find());
+    this.input = el("input", {
+      ...{ type: "search", id: "query", placeholder: words, ariaLabel: words },
+      autocomplete: "off",
+      oninput: () => this.find(),
+    });
     this.count = el("p", { role: "status", id: "found" });
-    this.results = el("ol", { id: "results" });
-    this.results.addEventListener("click", (event) => this.follow(event));
-    const close = el("button", { type: "button", id: "search-close", textContent: say("close") });
-    close.addEventListener("click", () => this.dialog.close());
+    const onclick = (/** @type {MouseEvent} */ event) => this.follow(event);
+    this.results = el("ol", { id: "results", onclick });
+    const close = button(say("close"), () => this.dialog.close(), { id: "search-close" });
     this.dialog = el(
       "dialog",
       { className: "search", ariaLabel: say("Search") },
@@ -65,8 +66,7 @@ class Search {
     this.results.replaceChildren(...hits.slice(0, MOST_HITS).map((hit) => resultOf(hit, query)));
   }
 
-  /** @param {MouseEvent} event */
-  follow(event) {
+  follow(/** @type {MouseEvent} */ event) {
     const link = targetOf(event).closest("a");
     if (!link || event.ctrlKey || event.metaKey) return;
     const sought = link.parentElement?.querySelector("mark")?.textContent;
@@ -96,8 +96,7 @@ class Search {
   }
 }
 
-/** @param {number} count */
-function countOf(count) {
+function countOf(/** @type {number} */ count) {
   if (count === 1) return say("1 section");
   const more = count > MOST_HITS;
   return say(more ? "{count} sections, of which {shown} are listed" : "{count} sections", {
@@ -134,8 +133,7 @@ function reveal(id, sought) {
   show(/** @type {HTMLElement} */ (first.node.parentElement));
 }
 
-/** @param {HTMLElement} place */
-function show(place) {
+function show(/** @type {HTMLElement} */ place) {
   for (
     let fold = place.closest("details");
     fold;
@@ -149,9 +147,8 @@ function show(place) {
     addEventListener(name, () => timers.forEach(clearTimeout), { once: true, capture: true });
 }
 
-/** The texts between a heading and the next one, and where each starts in all of them.
- *  @param {HTMLElement} heading */
-function textsBelow(heading) {
+/** The texts between a heading and the next one, and where each starts in all of them. */
+function textsBelow(/** @type {HTMLElement} */ heading) {
   const content = byId("content");
   /** @param {Node} node @param {Node} other */
   const follows = (node, other) =>

@@ -1,9 +1,10 @@
 // Small figures that one can touch. Each stands behind the section of a heading and computes what
 // it shows.
 
+import { softmax } from "../model/tensors.js";
 import { el } from "../page/dom.js";
 import { say } from "../page/language.js";
-import { picture, shape, words } from "../page/svg.js";
+import { box, picture, shape, words } from "../page/svg.js";
 
 /** A slider; `show` says what it is set to.
  *  @typedef {{ name: string, min: number, max: number, value: number,
@@ -13,16 +14,17 @@ import { picture, shape, words } from "../page/svg.js";
  *  @typedef {{ heading: string, sliders: Slider[], draw: (...values: number[]) => Element,
  *    caption: string }} Toy */
 
+const LINK = "var(--link)";
 const BLUE = "light-dark(#7fb0e6, #3b74ad)";
 const PALE = "light-dark(#cfe3fb, #23486f)";
 const ORANGE = "light-dark(#e08a2b, #ffa657)";
 
-export function startToys() {
-  for (const toy of TOYS) place(toy);
-}
+export const startToys = () => TOYS.forEach(place);
 
-/** @param {Toy} toy */
-function place({ heading, sliders, draw, caption }) {
+/** @template Item @param {number} count @param {(i: number) => Item} make */
+const times = (count, make) => Array.from({ length: count }, (_, i) => make(i));
+
+function place(/** @type {Toy} */ { heading, sliders, draw, caption }) {
   const section = document.getElementById(heading)?.closest("section");
   if (!section) return;
   const inputs = sliders.map(({ min, max, value }) =>
@@ -65,20 +67,15 @@ const CLOCKS = 8;
 const angle = (position, i) => position / 10000 ** ((2 * i) / (2 * CLOCKS));
 
 /** @param {number} x @param {number} radians @param {string} stroke @param {number} width */
-const hand = (x, radians, stroke, width) =>
-  shape("line", {
-    x1: x,
-    y1: 34,
-    x2: x + 24 * Math.sin(radians),
-    y2: 34 - 24 * Math.cos(radians),
-    stroke,
-    "stroke-width": width,
-    "stroke-linecap": "round",
-  });
+function hand(x, radians, stroke, width) {
+  const [x2, y2] = [x + 24 * Math.sin(radians), 34 - 24 * Math.cos(radians)];
+  const ends = { x1: x, y1: 34, x2, y2, "stroke-linecap": "round" };
+  return shape("line", { ...ends, stroke, "stroke-width": width });
+}
 
 /** @param {number} p @param {number} q two positions */
 function clocks(p, q) {
-  const shapes = Array.from({ length: CLOCKS }, (_, i) => {
+  const shapes = times(CLOCKS, (i) => {
     const x = 34 + 66 * i;
     return [
       shape("circle", { cx: x, cy: 34, r: 27, fill: "none", stroke: "var(--rule)" }),
@@ -87,7 +84,7 @@ function clocks(p, q) {
       words(x, 76, `${2 * i}, ${2 * i + 1}`),
     ];
   });
-  const cosines = Array.from({ length: CLOCKS }, (_, i) => Math.cos(angle(p - q, i)));
+  const cosines = times(CLOCKS, (i) => Math.cos(angle(p - q, i)));
   const result = say(
     "dot product: {score}, the same for any two positions that are {distance} apart",
     { score: cosines.reduce((sum, c) => sum + c, 0).toFixed(2), distance: Math.abs(p - q) },
@@ -101,18 +98,7 @@ function clocks(p, q) {
 /** The same random numbers every time. @param {number} n @param {number} seed */
 function normals(n, seed) {
   const next = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
-  return Array.from(
-    { length: n },
-    () => Math.sqrt(-2 * Math.log(next())) * Math.cos(2 * Math.PI * next()),
-  );
-}
-
-/** @param {number[]} scores */
-function softmax(scores) {
-  const highest = Math.max(...scores);
-  const powers = scores.map((s) => Math.exp(s - highest));
-  const total = powers.reduce((sum, e) => sum + e, 0);
-  return powers.map((e) => e / total);
+  return times(n, () => Math.sqrt(-2 * Math.log(next())) * Math.cos(2 * Math.PI * next()));
 }
 
 const DRAWS = 100;
@@ -124,11 +110,10 @@ const scores_by_width = {};
 /** Of each draw, the scores of random keys for a random query. @param {number} d_k */
 function draw_scores(d_k) {
   const numbers = normals(DRAWS * (1 + KEYS) * d_k, 12345678);
-  /** @param {number} i */
-  const vector = (i) => numbers.slice(i * d_k, (i + 1) * d_k);
-  return Array.from({ length: DRAWS }, (_, i) => {
+  const vector = (/** @type {number} */ i) => numbers.slice(i * d_k, (i + 1) * d_k);
+  return times(DRAWS, (i) => {
     const query = vector((1 + KEYS) * i);
-    return Array.from({ length: KEYS }, (_, j) =>
+    return times(KEYS, (j) =>
       vector((1 + KEYS) * i + 1 + j).reduce((sum, k, n) => sum + k * query[n], 0),
     );
   });
@@ -136,25 +121,18 @@ function draw_scores(d_k) {
 
 /** The weights of the keys, the largest first, in the mean of all draws.
  *  @param {number[][]} draws @param {number} divisor */
-const mean_weights = (draws, divisor) =>
-  draws
-    .map((scores) => softmax(scores.map((s) => s / divisor)).sort((a, b) => b - a))
-    .reduce(
-      (sums, weights) => sums.map((sum, j) => sum + weights[j] / draws.length),
-      Array(KEYS).fill(0),
-    );
+function mean_weights(draws, divisor) {
+  const sorted = draws.map((scores) =>
+    [...softmax(scores.map((score) => score / divisor))].sort((a, b) => b - a),
+  );
+  return times(KEYS, (j) => sorted.reduce((sum, weights) => sum + weights[j] / DRAWS, 0));
+}
 
 /** @param {number[]} weights @param {number} x @param {string} title */
 const weight_bars = (weights, x, title) => [
   words(x + 112, 12, title),
   ...weights.flatMap((w, j) => [
-    shape("rect", {
-      x: x + 28 * j,
-      y: 110 - 86 * w,
-      width: 22,
-      height: 86 * w + 0.5,
-      fill: "var(--link)",
-    }),
+    box(x + 28 * j, 110 - 86 * w, 22, 86 * w + 0.5, LINK),
     words(x + 28 * j + 11, 124, w.toFixed(2)),
   ]),
 ];
@@ -178,14 +156,8 @@ function division(n) {
 function heads(n) {
   const h = 2 ** n;
   const width = 512 / h;
-  const pieces = Array.from({ length: h }, (_, i) => {
-    const piece = shape("rect", {
-      x: 8 + width * i,
-      y: 8,
-      width: width - (h > 1 ? 2 : 0),
-      height: 26,
-      fill: i % 2 ? BLUE : PALE,
-    });
+  const pieces = times(h, (i) => {
+    const piece = box(8 + width * i, 8, width - (h > 1 ? 2 : 0), 26, i % 2 ? BLUE : PALE);
     if (h > 16) return [piece]; // too narrow for a number
     return [piece, words(8 + width * (i + 0.5), 25, String(i + 1), { fill: "var(--ink)" })];
   });
@@ -207,13 +179,7 @@ function smoothing(percent, right) {
     140,
     say("The smoothed target over eight tokens for ε = {eps}", { eps: eps.toFixed(2) }),
     ...q.flatMap((share, k) => [
-      shape("rect", {
-        x: 12 + 58 * k,
-        y: 106 - 90 * share,
-        width: 44,
-        height: 90 * share + 0.5,
-        fill: k === right ? ORANGE : "var(--link)",
-      }),
+      box(12 + 58 * k, 106 - 90 * share, 44, 90 * share + 0.5, k === right ? ORANGE : LINK),
       words(34 + 58 * k, 100 - 90 * share, share.toFixed(3)),
       words(34 + 58 * k, 122, TOKENS[k], { fill: "var(--ink)" }),
     ]),
@@ -225,11 +191,11 @@ function smoothing(percent, right) {
 /** Which of six keys a step computes and which it finds.
  *  @param {number} step @param {number} x @param {string} title @param {boolean} cached */
 function keys_of_step(step, x, title, cached) {
-  const places = Array.from({ length: 6 }, (_, j) => {
+  const places = times(6, (j) => {
     const computed = j < step && (!cached || j === step - 1);
     const fill = computed ? ORANGE : j < step ? BLUE : "none";
     return [
-      shape("rect", { x: x + 26 * j, y: 20, width: 22, height: 22, fill, stroke: "var(--rule)" }),
+      box(x + 26 * j, 20, 22, 22, fill, "var(--rule)"),
       words(x + 26 * j + 11, 56, String(j + 1)),
     ];
   });
@@ -241,8 +207,7 @@ function keys_of_step(step, x, title, cached) {
   ];
 }
 
-/** @param {number} step */
-const cache = (step) =>
+const cache = (/** @type {number} */ step) =>
   picture(
     420,
     80,
@@ -279,17 +244,13 @@ export function running_softmax(tiles) {
 
 /** @param {number} tiles how many have been read */
 function tile_by_tile(tiles) {
-  const boxes = SCORES.flatMap((score, j) => [
-    shape("rect", {
-      x: 30 + 34 * j + 10 * Math.floor(j / 2),
-      y: 6,
-      width: 30,
-      height: 24,
-      fill: j < 2 * tiles ? PALE : "none",
-      stroke: "var(--rule)",
-    }),
-    words(45 + 34 * j + 10 * Math.floor(j / 2), 22, String(score), { fill: "var(--ink)" }),
-  ]);
+  const boxes = SCORES.flatMap((score, j) => {
+    const x = 30 + 34 * j + 10 * Math.floor(j / 2);
+    return [
+      box(x, 6, 30, 24, j < 2 * tiles ? PALE : "none", "var(--rule)"),
+      words(x + 15, 22, String(score), { fill: "var(--ink)" }),
+    ];
+  });
   const lines = running_softmax(tiles).map((line, i) =>
     words(30, 50 + 18 * i, line, { "text-anchor": "start" }),
   );

@@ -1,7 +1,7 @@
 // The trainer's chart: the loss above, the rate below, each with its axis.
 
 import { say } from "../page/language.js";
-import { curve, shape } from "../page/svg.js";
+import { curve, put, shape, words } from "../page/svg.js";
 
 /** A place in the chart. @typedef {[number, number]} Point */
 /** An update: its number, the loss before it, and its rate.
@@ -15,18 +15,12 @@ const HIGHEST_LOSS = 4;
 const RATE_FLOOR = 182;
 const RATE_HEIGHT = 36;
 
-/** @param {SVGPolylineElement} line @param {Point[]} points */
-function put(line, points) {
-  const pairs = points.map((point) => point.map((number) => number.toFixed(1)).join(","));
-  line.setAttribute("points", pairs.join(" "));
-}
-
-/** @param {number} loss */
-const loss_y = (loss) => LOSS_FLOOR - LOSS_HEIGHT * Math.min(1, loss / HIGHEST_LOSS);
+const loss_y = (/** @type {number} */ loss) =>
+  LOSS_FLOOR - LOSS_HEIGHT * Math.min(1, loss / HIGHEST_LOSS);
 
 /** @param {number} x @param {number} y @param {string} text */
 const label = (x, y, text, anchor = "end") =>
-  shape("text", { x, y, "text-anchor": anchor, "font-size": 10, fill: "var(--muted)" }, text);
+  words(x, y, text, { "text-anchor": anchor, "font-size": 10 });
 
 export class Chart {
   /** Lines, from the lowest to the uppermost. */
@@ -59,8 +53,7 @@ export class Chart {
 
   /** @param {number} rate */
   rate_y = (rate) => RATE_FLOOR - RATE_HEIGHT * Math.min(1, rate / this.highest_rate);
-  /** @param {number} step */
-  step_x = (step) => LEFT + (WIDTH * step) / this.total;
+  step_x = (/** @type {number} */ step) => LEFT + (WIDTH * step) / this.total;
 
   /** @param {Update[]} updates @returns {Point[]} */
   points_of_losses = (updates) => updates.map(([step, loss]) => [this.step_x(step), loss_y(loss)]);

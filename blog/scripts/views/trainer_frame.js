@@ -1,7 +1,8 @@
 // The document of the trainer, in its frame.
 
 import source from "bundle:../learn/trainer_worker.js";
-import { el } from "../page/dom.js";
+import { PEAK, WHOLE } from "../learn/tasks.js";
+import { button, watch } from "../page/dom.js";
 import { shrink } from "../page/in_frame.js";
 import { say } from "../page/language.js";
 import { startWorker } from "../page/worker.js";
@@ -24,21 +25,19 @@ import {
 /** A training that was made beforehand: a row of learned.jsonl.
  *  @typedef {{ task: string, seed: number, change: Change, losses: number[], scores: number[],
  *    examples: string[][] }} Row */
-/** @typedef {{ WHOLE: Record<string, number | boolean>, PEAK: number }} Usual */
 
+/** @type {Record<string, number | boolean>} */
+const USUAL = WHOLE;
 const LONGEST_WAIT_MS = 100; // for a drawing
 const MOST_POINTS = 400; // of a curve
 const FEW_POINTS = 9; // a run with more is kept beside the next one
 
-/** @param {Change} one @param {Change} other */
-const same = (one, other) =>
-  JSON.stringify(Object.entries(one).sort()) === JSON.stringify(Object.entries(other).sort());
+const text_of_change = (/** @type {Change} */ change) =>
+  JSON.stringify(Object.entries(change).sort());
 
-/** @param {number} share */
-const percent = (share) => `${(100 * share).toFixed(0)}%`;
+const percent = (/** @type {number} */ share) => `${(100 * share).toFixed(0)}%`;
 
-/** @param {Row} row */
-const last_score = ({ scores }) => scores[scores.length - 1];
+const last_score = (/** @type {Row} */ { scores }) => scores[scores.length - 1];
 
 /** @param {number} number the run's */
 const fresh_run = (number, task = "") => ({
@@ -63,12 +62,10 @@ class Trainer {
   /** @type {Worker | null} */
   worker = null;
   screen = make_screen();
+  chart = new Chart(this.screen.curve, PEAK);
 
-  /** @param {Row[]} rows @param {Usual} usual */
-  constructor(rows, usual) {
+  constructor(/** @type {Row[]} */ rows) {
     this.rows = rows;
-    this.usual = usual;
-    this.chart = new Chart(this.screen.curve, usual.PEAK);
     this.listen();
   }
 
@@ -76,8 +73,7 @@ class Trainer {
 
   /** @returns {Settings} */
   settings() {
-    /** @param {HTMLInputElement | HTMLSelectElement} input */
-    const value = (input) =>
+    const value = (/** @type {HTMLInputElement | HTMLSelectElement} */ input) =>
       input instanceof HTMLInputElement ? input.checked : Number(input.value);
     const parts = this.screen.inputs.map((input) => [input.dataset.key, value(input)]);
     return { task: this.screen.task.value, seed: this.seed, ...Object.fromEntries(parts) };
@@ -85,33 +81,31 @@ class Trainer {
 
   /** What the fresh model has otherwise than the whole one. @returns {Change} */
   change() {
-    const { WHOLE } = this.usual;
     const chosen = Object.entries(this.settings());
     return Object.fromEntries(
-      chosen.filter(([key, value]) => key in WHOLE && value !== WHOLE[key]),
+      chosen.filter(([key, value]) => key in USUAL && value !== USUAL[key]),
     );
   }
 
-  /** Trainings of all seeds that were made beforehand. @param {Change} change */
-  rows_with = (change) =>
-    this.rows.filter((row) => row.task === this.screen.task.value && same(row.change, change));
+  /** Trainings of all seeds that were made beforehand. */
+  rows_with(/** @type {Change} */ change) {
+    const { value } = this.screen.task;
+    const text = text_of_change(change);
+    return this.rows.filter((row) => row.task === value && text_of_change(row.change) === text);
+  }
 
   own_text = () => this.screen.own.value.trim().toLowerCase();
 
   // --- a run ---
 
-  /** @param {Message} message */
-  send = (message) => this.worker?.postMessage(message);
+  send = (/** @type {Message} */ message) => this.worker?.postMessage(message);
 
   begin(wanted = false) {
     const { screen, run } = this;
     this.worker ??= startWorker(source, (/** @type {Report} */ report) => this.hear(report));
     if (run.curve.length > FEW_POINTS) this.run_before = run;
-    this.run = {
-      ...fresh_run(run.number + 1, screen.task.value),
-      total: run.total,
-      tokens: run.tokens,
-    };
+    const { total, tokens } = run;
+    this.run = { ...fresh_run(run.number + 1, screen.task.value), total, tokens };
     this.wanted = wanted;
     screen.choices.hidden = true;
     this.send({ begin: this.settings(), number: this.run.number, own: this.own_text() });
@@ -155,9 +149,8 @@ class Trainer {
   }
 
   /** The worker's next turn waits until this one is on the screen; WebKit draws a frame as seldom
-   *  as three times a second, so it doesn't wait long where somebody looks.
-   *  @param {number} turn */
-  go_on_when_drawn(turn) {
+   *  as three times a second, so it doesn't wait long where somebody looks. */
+  go_on_when_drawn(/** @type {number} */ turn) {
     const drawn = () => this.send({ drawn: turn }); // a second time it is of a turn that is over
     requestAnimationFrame(() => requestAnimationFrame(drawn));
     setTimeout(() => {
@@ -226,22 +219,21 @@ class Trainer {
     return Object.keys(this.change()).findLast((key) => seen.includes(key));
   }
 
-  /** @param {Report} report */
-  show_own({ own }) {
+  show_own(/** @type {Report} */ { own }) {
     this.screen.answer.textContent = own
       ? `${own.source} → ${text_of(own.written) || "–"}`
       : TASKS[this.screen.task.value].allowed;
     draw_map(this.screen.map, own);
   }
 
-  /** @param {number} step */
-  draw(step) {
+  draw(/** @type {number} */ step) {
     const { run, chart, run_before } = this;
     chart.total = run.total;
     chart.draw_run(run.curve);
     if (step > 0 && run.curve.length > FEW_POINTS) return; // the rest stays as it is
     const lacks = run.riddle?.change ?? this.change();
-    const lacking = same(lacks, {}) ? null : this.rows_with(lacks)[run.riddle?.seed ?? 0];
+    const whole = Object.keys(lacks).length === 0;
+    const lacking = whole ? null : this.rows_with(lacks)[run.riddle?.seed ?? 0];
     chart.draw_background({
       whole: this.rows_with({})[0]?.losses ?? [],
       lacking: lacking?.losses ?? [],
@@ -263,7 +255,7 @@ class Trainer {
     );
     if (!riddles.length) return;
     for (const input of screen.inputs) {
-      const usual = this.usual.WHOLE[input.dataset.key ?? ""];
+      const usual = USUAL[input.dataset.key ?? ""];
       if (input instanceof HTMLInputElement) input.checked = Boolean(usual);
       else input.value = String(usual);
     }
@@ -299,17 +291,13 @@ class Trainer {
       h: say("the second head"),
     };
     const buttons = keys.map((key) => {
-      const button = el("button", { type: "button", textContent: names[key] });
-      button.addEventListener("click", () => {
-        const right = key in riddle.change;
-        button.textContent = `${names[key]} ${right ? "✓" : "✗"}`;
-        if (right)
-          this.screen.exact.textContent = [
-            say("Yes. Take it away yourself, and train."),
-            WHY[key] ?? "",
-          ].join("\n");
+      const right = key in riddle.change;
+      const choice = button(names[key], () => {
+        choice.textContent = `${names[key]} ${right ? "✓" : "✗"}`;
+        const lines = [say("Yes. Take it away yourself, and train."), WHY[key] ?? ""];
+        if (right) this.screen.exact.textContent = lines.join("\n");
       });
-      return button;
+      return choice;
     });
     this.screen.choices.hidden = false;
     this.screen.choices.replaceChildren(...buttons);
@@ -339,27 +327,25 @@ class Trainer {
 
   listen() {
     const { screen } = this;
-    screen.run.addEventListener("click", () => this.run_or_pause());
-    screen.step.addEventListener("click", () => this.step());
-    screen.again.addEventListener("click", () => this.begin());
-    screen.other.addEventListener("click", () => {
+    screen.run.onclick = () => this.run_or_pause();
+    screen.step.onclick = () => this.step();
+    screen.again.onclick = () => this.begin();
+    screen.other.onclick = () => {
       this.seed += 1;
       this.begin(this.wanted);
-    });
-    screen.guess.addEventListener("click", () => this.guess());
+    };
+    screen.guess.onclick = () => this.guess();
     // who was training goes on with the new model
-    for (const input of screen.inputs)
-      input.addEventListener("change", () => this.begin(this.wanted));
-    screen.task.addEventListener("change", () => this.choose_task());
-    screen.own.addEventListener("input", () => this.send({ own: this.own_text() }));
-    new IntersectionObserver((entries) => {
-      // nothing is computed out of sight
-      const in_sight = Boolean(entries.at(-1)?.isIntersecting);
+    for (const input of screen.inputs) input.onchange = () => this.begin(this.wanted);
+    screen.task.onchange = () => this.choose_task();
+    screen.own.oninput = () => this.send({ own: this.own_text() });
+    // nothing is computed out of sight
+    watch([document.body], (in_sight) => {
       if (in_sight && !this.worker) this.begin();
       else if (this.wanted) this.send({ run: in_sight });
-    }).observe(document.body);
+    });
   }
 }
 
-const [rows, usual] = globalThis.GIVEN;
-new Trainer(rows, usual);
+const [rows] = globalThis.GIVEN;
+new Trainer(rows);

@@ -1,6 +1,6 @@
 // What there is on the screen of the trainer, and its tables.
 
-import { byId } from "../page/dom.js";
+import { all, byId, el } from "../page/dom.js";
 import { say } from "../page/language.js";
 
 /** Parts that a fresh model has, or lacks. @type {[string, string][]} */
@@ -96,32 +96,27 @@ const SCREEN = `
 /** Draw the screen; returns its elements by name. */
 export function make_screen() {
   document.body.innerHTML = SCREEN;
-  /** @param {string} name */
-  const button = (name) => /** @type {HTMLButtonElement} */ (byId(`learn-${name}`));
-  /** @param {string} name */
-  const table = (name) => /** @type {HTMLTableElement} */ (byId(`learn-${name}`));
-  /** @type {(HTMLInputElement | HTMLSelectElement)[]} */
-  const inputs = [...document.body.querySelectorAll("[data-key]")].map(
-    (element) => /** @type {HTMLInputElement | HTMLSelectElement} */ (element),
-  );
+  /** @template {keyof HTMLElementTagNameMap} Tag @param {Tag} tag @param {string} name */
+  const learn = (tag, name) =>
+    /** @type {HTMLElementTagNameMap[Tag]} */ (document.querySelector(`${tag}#learn-${name}`));
   return {
-    task: /** @type {HTMLSelectElement} */ (byId("learn-task")),
-    run: button("run"),
-    step: button("step"),
-    again: button("again"),
-    other: button("other"),
-    guess: button("guess"),
+    run: learn("button", "run"),
+    step: learn("button", "step"),
+    again: learn("button", "again"),
+    other: learn("button", "other"),
+    guess: learn("button", "guess"),
+    task: learn("select", "task"),
+    own: learn("input", "own"),
+    examples: learn("table", "examples"),
+    map: learn("table", "map"),
+    inputs: /** @type {(HTMLInputElement | HTMLSelectElement)[]} */ (all("[data-key]")),
     state: byId("learn-state"),
-    inputs,
     curve: byId("learn-curve"),
     exact: byId("learn-exact"),
     before: byId("learn-before"),
     choices: byId("learn-choices"),
-    examples: table("examples"),
     question: byId("learn-ask"),
-    own: /** @type {HTMLInputElement} */ (byId("learn-own")),
     answer: byId("learn-answer"),
-    map: table("map"),
   };
 }
 
@@ -129,18 +124,15 @@ export function make_screen() {
  *  @typedef {{ scope?: "row" | "col", text?: string, kind?: string, weight?: number }} Cell */
 
 /** Show rows of cells. @param {HTMLTableElement} table @param {Cell[][]} rows */
-export function fill(table, rows) {
-  table.replaceChildren();
-  for (const cells of rows) {
-    const row = table.insertRow();
-    for (const { scope, text = "", kind = "", weight } of cells) {
-      const cell = row.appendChild(document.createElement(scope ? "th" : "td"));
-      if (scope) cell.setAttribute("scope", scope);
-      cell.textContent = text;
-      cell.className = kind;
-      if (weight !== undefined) cell.style.setProperty("--w", weight.toFixed(2));
-    }
-  }
+export const fill = (table, rows) =>
+  table.replaceChildren(...rows.map((cells) => el("tr", {}, ...cells.map(cell_of))));
+
+/** @param {Cell} cell */
+function cell_of({ scope, text = "", kind = "", weight }) {
+  const cell = el(scope ? "th" : "td", { textContent: text, className: kind });
+  if (scope) cell.scope = scope;
+  if (weight !== undefined) cell.style.setProperty("--w", weight.toFixed(2));
+  return cell;
 }
 
 /** Letters as a text without the end; a second beginning is a dot. @param {string[]} letters */

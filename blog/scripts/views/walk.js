@@ -1,15 +1,15 @@
 // The guided walk: a dialog with ten stops from the text of one sentence to the text of its
 // translation, with the live model's numbers.
 
-import { interlinear } from "../page/gloss.js";
-import { all } from "../page/dom.js";
+import { overThePage } from "../page/dialog.js";
+import { all, button, el } from "../page/dom.js";
 import { liveContent } from "../page/engine.js";
+import { interlinear } from "../page/gloss.js";
 import * as Guesses from "../page/guesses.js";
 import { say } from "../page/language.js";
-import { shape } from "../page/svg.js";
-import { el } from "./panels.js";
-import { overThePage } from "../page/dialog.js";
-import { follow, STOPS } from "./walk_stops.js";
+import { copyOf, shape } from "../page/svg.js";
+import { look } from "./panels.js";
+import { followed, STOPS } from "./walk_stops.js";
 
 /** @import { Facts } from "./walk_stops.js" */
 
@@ -19,23 +19,17 @@ const WINDOW_HEIGHT = 260; // of the figure on a phone
 
 /** A copy of the figure that leads to the stops.
  *  @param {Element} figure @param {(stop: number) => void} show */
-function copy_of(figure, show) {
-  const picture = /** @type {SVGSVGElement} */ (figure.cloneNode(true));
-  for (const unneeded of picture.querySelectorAll("title, desc, style, defs")) unneeded.remove();
-  for (const link of picture.querySelectorAll("a")) link.removeAttribute("href");
+function picture_of(figure, show) {
+  const picture = copyOf(figure);
+  for (const link of all("a", picture)) link.removeAttribute("href");
   for (const [stop, { part }] of STOPS.entries()) {
-    for (const element of picture.querySelectorAll(`[data-part="${part}"]`)) {
+    for (const element of all(`[data-part="${part}"]`, picture)) {
       element.classList.add("walk-part");
       element.addEventListener("click", () => show(stop));
     }
   }
-  for (const name of ["aria-labelledby", "width", "height"]) picture.removeAttribute(name);
-  picture.setAttribute("aria-hidden", "true");
   return picture;
 }
-
-/** @param {string} label @param {string} name for a screen reader @returns {HTMLButtonElement} */
-const button = (label, name) => el("button", { type: "button", "aria-label": name }, label);
 
 class Walk {
   /** @type {Facts | null} of the sentence that was followed last */
@@ -44,68 +38,60 @@ class Walk {
   /** @type {Record<number, string>} by stop: what was clicked */
   answered = {};
   title = el("h2", { id: "walk-title" });
-  sentence = el("p", { class: "walk-whose" });
-  text = el("div", { class: "walk-text" });
-  link = el("a", {}, say("Read the section"));
-  count = el("span", { class: "walk-count" });
-  back = button(say("◀ back"), say("Previous stop"));
-  next = button(say("next ▶"), say("Next stop"));
-  close = button(say("close"), say("Close the walk"));
-  start = el("button", { type: "button", id: "walk" }, INVITATION);
-  home = el("button", { type: "button", id: "walk-home", hidden: "" }, say("↩ back to the walk"));
+  sentence = el("p", { className: "walk-whose" });
+  text = el("div", { className: "walk-text" });
+  count = el("span", { className: "walk-count" });
   mark = shape("rect", { class: "walk-mark" });
+  back = button(say("◀ back"), () => this.show(this.stop - 1), { ariaLabel: say("Previous stop") });
+  next = button(say("next ▶"), () => this.show(this.stop + 1), { ariaLabel: say("Next stop") });
+  start = button(INVITATION, () => this.open(), { id: "walk" });
+  home = button(say("↩ back to the walk"), () => this.open(), { id: "walk-home", hidden: true });
+  link = el("a", { textContent: say("Read the section"), onclick: () => this.leave(true) });
 
-  /** @param {Element} figure */
-  constructor(figure) {
-    this.picture = copy_of(figure, (stop) => this.show(stop));
+  constructor(/** @type {Element} */ figure) {
+    const close = button(say("close"), () => this.leave(false), {
+      ariaLabel: say("Close the walk"),
+    });
+    this.figure = figure;
+    this.picture = picture_of(figure, (stop) => this.show(stop));
     this.picture.append(this.mark);
     this.dialog = el(
       "dialog",
-      { class: "walk", "aria-labelledby": "walk-title" },
-      el("div", { class: "walk-picture" }, this.picture),
+      { className: "walk" },
+      el("div", { className: "walk-picture" }, this.picture),
       el(
         "div",
-        { class: "walk-side" },
-        this.title,
-        this.sentence,
-        this.text,
+        { className: "walk-side" },
+        ...[this.title, this.sentence, this.text],
         el("p", {}, this.link),
-        el("p", { class: "walk-buttons" }, this.back, this.count, this.next, this.close),
+        el("p", { className: "walk-buttons" }, this.back, this.count, this.next, close),
       ),
     );
+    this.dialog.setAttribute("aria-labelledby", "walk-title");
     overThePage(this.dialog);
-    this.listen();
+    this.dialog.addEventListener("keydown", ({ key, altKey, ctrlKey, metaKey }) => {
+      if (altKey || ctrlKey || metaKey) return;
+      if (key === "ArrowRight") this.show(this.stop + 1);
+      if (key === "ArrowLeft") this.show(this.stop - 1);
+    });
   }
 
-  listen() {
-    this.start.addEventListener("click", () => this.open());
-    this.back.addEventListener("click", () => this.show(this.stop - 1));
-    this.next.addEventListener("click", () => this.show(this.stop + 1));
-    this.close.addEventListener("click", () => this.dialog.close());
-    this.link.addEventListener("click", () => {
-      this.dialog.close();
-      this.home.hidden = false;
-    });
-    this.home.addEventListener("click", () => {
-      this.home.hidden = true;
-      this.open();
-    });
-    this.dialog.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-      if (event.altKey || event.ctrlKey || event.metaKey) return;
-      if (event.key === "ArrowRight") this.show(this.stop + 1);
-      if (event.key === "ArrowLeft") this.show(this.stop - 1);
-    });
+  leave(/** @type {boolean} */ returns) {
+    this.dialog.close();
+    if (returns) this.home.hidden = false;
   }
 
   async open() {
+    this.home.hidden = true;
     try {
-      const content = await liveContent();
+      const { engine, sentence: first } = await liveContent();
       this.start.textContent = say("computing…");
       const before = this.facts?.sentence;
-      /** @type {any} the figure, which has no types yet */
+      /** @type {any} the figure, which page/text.js gives this property */
       const figure = document.querySelector(".explorer > div");
-      const sentence = figure?.explored?.sentence().trim() || content.sentence;
-      this.facts = await follow(content.engine, sentence);
+      const sentence = figure?.explored?.sentence().trim() || first;
+      const model = /** @type {NonNullable<typeof engine>} */ (engine); // where there is a walk
+      this.facts = followed(await look({ engine: model, sentence }));
       if (sentence !== before) this.answered = {};
       this.dialog.show();
       this.start.textContent = INVITATION;
@@ -118,15 +104,15 @@ class Walk {
     }
   }
 
-  /** @param {number} number */
-  show(number) {
+  show(/** @type {number} */ number) {
     if (!this.facts) return;
     this.stop = Math.max(0, Math.min(STOPS.length - 1, number));
     const { part, title, section } = STOPS[this.stop];
     this.title.textContent = `${this.stop + 1}. ${title}`;
     this.sentence.replaceChildren(...interlinear(this.facts.sentence));
     this.text.replaceChildren(...this.question(this.facts));
-    this.link.href = `#${section}`;
+    const box = this.figure.querySelector(`[data-part="${part}"]`);
+    this.link.href = section ? `#${section}` : (box?.getAttribute("href") ?? "");
     this.count.textContent = say("{stop} of {all}", { stop: this.stop + 1, all: STOPS.length });
     this.disable(this.back, this.stop === 0, this.next);
     this.disable(this.next, this.stop === STOPS.length - 1, this.back);
@@ -140,36 +126,33 @@ class Walk {
     button.disabled = at_end;
   }
 
-  /** A question with its answers; what is told appears when one of them has been clicked.
-   *  @param {Facts} facts */
-  question(facts) {
+  /** A question with its answers; what is told appears when one of them has been clicked. */
+  question(/** @type {Facts} */ facts) {
     const { stop, answered } = this;
     const { ask, tell } = STOPS[stop];
     const [question, names, right] = ask(facts);
-    const answers = el("div", { class: "walk-answers" });
-    const told = el("div", {});
-    /** @param {string} name */
-    const answer = (name) => {
-      if (!(stop in answered)) Guesses.add(name === right);
-      answered[stop] = name;
-      const results = names.map((one) => {
-        const [kind, mark] =
-          one === right ? ["right", "✓"] : one === name ? ["wrong", "✗"] : ["", ""];
-        return el("span", { class: kind }, `${one} ${mark}`);
+    const answers = el("div", { className: "walk-answers" });
+    const told = el("div");
+    const answer = (/** @type {string} */ choice) => {
+      if (!(stop in answered)) Guesses.add(choice === right);
+      answered[stop] = choice;
+      const results = names.map((name) => {
+        const mark = name === right ? "✓" : name === choice ? "✗" : "";
+        const className = { "✓": "right", "✗": "wrong", "": "" }[mark];
+        return el("span", { className }, `${name} ${mark}`);
       });
       answers.replaceChildren(...results, el("small", {}, Guesses.text()));
       told.replaceChildren(
         ...tell(facts).map((piece) => (typeof piece === "string" ? el("p", {}, piece) : piece)),
       );
     };
-    answers.append(...names.map((name) => button(name, name)));
-    for (const [i, element] of all("button", answers).entries())
-      element.addEventListener("click", () => {
-        answer(names[i]);
-        this.next.focus();
-      });
+    const choose = (/** @type {string} */ name) => {
+      answer(name);
+      this.next.focus();
+    };
+    answers.append(...names.map((name) => button(name, () => choose(name))));
     if (stop in answered) answer(answered[stop]);
-    return [el("p", { class: "walk-question" }, question), answers, told];
+    return [el("p", { className: "walk-question" }, question), answers, told];
   }
 
   /** Mark a part of the figure. @param {string} name */

@@ -3,52 +3,37 @@
 
 import { largest, softmax } from "../model/tensors.js";
 import { say } from "../page/language.js";
-import { bars, code, el, look, numbers, row, size } from "./panels.js";
+import { bars, code, el, numbers, row, size } from "./panels.js";
 
-/** A layer of the encoder: weights (h)(S)(S), and vectors of each token.
- *  @typedef {{ weights: number[][][], between: number[][], inner: number[][], after: number[][] }}
- *    Layer */
-/** A step of the decoder: scores of all tokens, and by layer the weights (1)(h)(S) of its
- *  attentions.
- *  @typedef {{ logits: number[], cross: number[][][][], decoder: number[][][][] }} Step */
-/** What the model computes on the way (model/trace.js), vectors (S)(d_model).
- *  @typedef {{ sentence: string, translation: string, config: { h: number, norm: string },
- *    src: number[], ids: number[], source: string[], written: string[], predicted: string[],
- *    name: (ids: number[]) => string[], rows: number[][], embedded: number[][],
- *    positions: number[][], input: number[][], memory: number[][], layers: Layer[], steps: Step[],
- *    near: { id: number, cosine: number }[][] }} Trace */
+/** What the model computes on the way. @typedef {import("./panels.js").Facts} Trace */
 /** The same, and whom we follow.
- *  @typedef {Awaited<ReturnType<typeof follow>>} Facts */
-/** A stop: the part of the figure, a title, the section that explains it, what is asked (a
- *  question, its answers, the right one), and what is told.
- *  @typedef {{ part: string, title: string, section: string,
+ *  @typedef {ReturnType<typeof followed>} Facts */
+/** A stop: the part of the figure, a title, the section that explains it if the part doesn't lead
+ *  there, what is asked (a question, its answers, the right one), and what is told.
+ *  @typedef {{ part: string, title: string, section?: string,
  *    ask: (facts: Facts) => [string, string[], string],
  *    tell: (facts: Facts) => (string | Element)[] }} Stop */
 
 /** The tokens with the largest weights, and these.
- *  @param {string[]} tokens @param {number[]} weights
- *  @returns {[string, number][]} */
-const strongest = (tokens, weights, n = 5) =>
-  tokens
-    .map((token, i) => /** @type {[string, number]} */ ([token, weights[i]]))
-    .sort((a, b) => b[1] - a[1])
-    .slice(0, n);
+ *  @param {string[]} tokens @param {Numbers} weights @returns {[string, number][]} */
+export const strongest = (tokens, weights, n = 5) =>
+  largest(weights, n).map((place) => [tokens[place], weights[place]]);
 
 /** Neither a piece with a dot nor a mark. @param {string} token */
 const is_word = (token) => /^[\p{L}\p{N}]{2,}$/u.test(token);
 
 /** The word that looks hardest at another word. @param {string[]} source
- *  @param {number[][]} weights of a head of the first layer */
+ *  @param {Numbers[]} weights of a head of the first layer */
 function word_to_follow(source, weights) {
   const words = source.map(is_word);
   const strengths = weights.map((row, t) =>
-    words[t] ? Math.max(0, ...row.filter((_, k) => k !== t && words[k])) : -1,
+    words[t] ? Math.max(0, ...[...row].filter((_, k) => k !== t && words[k])) : -1,
   );
   return strengths.indexOf(Math.max(...strengths));
 }
 
 /** The step, from the third on, at which it is least sure of a word.
- *  @param {string[]} predicted @param {{ logits: number[] }[]} steps */
+ *  @param {string[]} predicted @param {{ logits: Float32Array }[]} steps */
 function step_to_follow(predicted, steps) {
   const sure = predicted
     .slice(0, -1)
@@ -56,20 +41,17 @@ function step_to_follow(predicted, steps) {
   return sure.length ? sure.indexOf(Math.min(...sure)) : 0;
 }
 
-/** @param {any} engine page/engine.js's, which has no types yet @param {string} sentence */
-export async function follow(engine, sentence) {
-  const facts = await look({ engine, sentence });
-  const f = /** @type {Trace} */ (/** @type {unknown} */ (facts)); // whose vectors aren't arrays
-  const head = Math.min(1, f.config.h - 1);
-  const first = f.layers[0].weights[head];
-  const word = word_to_follow(f.source, first);
-  const step = step_to_follow(f.predicted, f.steps);
-  const { logits, cross, decoder } = f.steps[step];
+/** What is computed of a sentence, and whom we follow through it: the word that looks hardest at
+ *  another one, the head that shows it, and the step at which the model is least sure of a word.
+ *  @param {Trace} f as views/panels.js has it */
+export function followed(f) {
+  const { config, layers, predicted, source, steps } = f;
+  const head = Math.min(1, config.h - 1);
+  const word = word_to_follow(source, layers[0].weights[head]);
+  const step = step_to_follow(predicted, steps);
+  const { logits, cross, decoder } = steps[step];
   const p = softmax(logits);
   const heads = (cross.at(-2) ?? cross[0])[0];
-  const mean_of_heads = f.source.map(
-    (_, s) => heads.reduce((sum, weights) => sum + weights[s], 0) / heads.length,
-  );
   return {
     ...f,
     head,
@@ -77,11 +59,10 @@ export async function follow(engine, sentence) {
     step,
     p,
     likeliest: largest(p, 5),
-    cross: mean_of_heads,
-    own: first[word],
+    cross: source.map((_, s) => heads.reduce((sum, row) => sum + row[s], 0) / heads.length),
+    own: layers[0].weights[head][word],
     back: decoder[decoder.length - 1][0][0],
-    x: f.input,
-    layer: f.layers[0],
+    layer: layers[0],
   };
 }
 
@@ -91,24 +72,28 @@ const among = (names, right, n = 4) =>
   [right, ...[...new Set(names)].filter((name) => name !== right).slice(0, n - 1)].sort();
 
 /** What it has written before the step that we follow. @param {Facts} f */
-const written_before = (f) => f.written.slice(1, f.step + 1).join(" ");
+export const written_before = (f) => f.written.slice(1, f.step + 1).join(" ");
 
 /** The row most like that of the word that we follow. @param {Facts} f */
 const nearest = (f) => f.name([f.near[f.word][0].id])[0];
 
 /** How many hidden units are above zero for it. @param {Facts} f */
-const active_units = ({ layer, word }) => layer.inner[word].filter((value) => value > 0).length;
+export const active_units = ({ layer, word }) =>
+  [...layer.inner[word]].filter((value) => value > 0).length;
 
-/** @param {number[]} before @param {number[]} after */
-const row_of_sizes = (before, after) =>
+/** @param {Float32Array} before @param {Float32Array} after */
+export const row_of_sizes = (before, after) =>
   row(say("root mean square"), code(`${size(before).toFixed(2)} → ${size(after).toFixed(2)}`));
+
+/** A token's name and probability at the step that we follow, and whether it is written.
+ *  @param {Facts} f @param {number} id @returns {[string, number, boolean]} */
+export const chance_of = (f, id) => [f.name([id])[0], f.p[id], id === f.ids[f.step + 1]];
 
 /** @type {Stop[]} */
 export const STOPS = [
   {
     part: "inputs",
     title: say("Text becomes tokens"),
-    section: "words-and-word-pieces-section-5-1",
     ask: (f) => [
       say("Into how many tokens does the vocabulary cut this sentence, its end included?"),
       [f.src.length - 3, f.src.length, f.src.length + 4].map(String),
@@ -126,7 +111,6 @@ export const STOPS = [
   {
     part: "source embedding",
     title: say("A token becomes a vector"),
-    section: "words-become-vectors-section-3-4",
     ask: (f) => [
       say("Which of these has a row most like that of “{token}”?", { token: f.source[f.word] }),
       among(
@@ -160,7 +144,6 @@ export const STOPS = [
   {
     part: "source position",
     title: say("The position is added"),
-    section: "positions-section-3-5",
     ask: () => [
       say("What would attention not know without this?"),
       [say("which words there are"), say("in which order they come"), say("how many there are")],
@@ -171,13 +154,12 @@ export const STOPS = [
         "Attention does not know the order of what it reads. So each position has a vector of its own, of sines and cosines, and it is added.",
       ),
       row(say("position {position}", { position: f.word }), numbers(f.positions[f.word])),
-      row(say("sum"), numbers(f.x[f.word])),
+      row(say("sum"), numbers(f.input[f.word])),
     ],
   },
   {
     part: "encoder attention",
     title: say("Every token looks at all others"),
-    section: "multi-head-attention-section-3-2-2",
     ask: (f) => [
       say("Whom does “{token}” look at most, in head {head} of the first layer?", {
         token: f.source[f.word],
@@ -197,7 +179,6 @@ export const STOPS = [
   {
     part: "encoder norm",
     title: say("The result is added"),
-    section: "residuals-and-normalisation-section-3-1",
     ask: () => [
       say("What happens to the vector that was there before?"),
       [
@@ -215,15 +196,14 @@ export const STOPS = [
         : say(
             "What attention found is added to what was there before: that is the residual connection. Then the sum is normalised.",
           ),
-      row(say("before"), numbers(f.x[f.word])),
+      row(say("before"), numbers(f.input[f.word])),
       row(say("after"), numbers(f.layer.between[f.word])),
-      row_of_sizes(f.x[f.word], f.layer.between[f.word]),
+      row_of_sizes(f.input[f.word], f.layer.between[f.word]),
     ],
   },
   {
     part: "encoder feed-forward",
     title: say("Each position is worked on alone"),
-    section: "position-wise-feed-forward-networks-section-3-3",
     ask: (f) => {
       const share = active_units(f) / f.layer.inner[f.word].length;
       const names = ["0–25%", "25–50%", "50–75%", "75–100%"];
@@ -247,7 +227,6 @@ export const STOPS = [
   {
     part: "memory",
     title: say("After all layers: the memory"),
-    section: "the-encoder-section-3-1",
     ask: (f) => [
       say("How many vectors does the decoder get?"),
       ["1", String(f.src.length), String(f.memory[0].length)],
@@ -265,7 +244,6 @@ export const STOPS = [
   {
     part: "decoder attention",
     title: say("The decoder reads what it has written"),
-    section: "masks",
     ask: (f) => [
       say("So far it has written “{written}”. At which of these can its newest token not look?", {
         written: written_before(f),
@@ -284,7 +262,6 @@ export const STOPS = [
   {
     part: "cross-attention",
     title: say("It looks at the source"),
-    section: "layers-of-three-sublayers",
     ask: (f) => [
       say(
         "It has written “{written}”. Which source token does it look at most before it goes on?",
@@ -314,7 +291,7 @@ export const STOPS = [
         "The last vector is compared with the row of each of the {count} tokens, and a softmax turns the scores into probabilities.",
         { count: f.p.length.toLocaleString("en") },
       ),
-      bars(f.likeliest.map((id) => [f.name([id])[0], f.p[id], id === f.ids[f.step + 1]])),
+      bars(f.likeliest.map((id) => chance_of(f, id))),
       say("It writes “{token}”. Then it reads this token, and goes on until it writes </s>:", {
         token: f.predicted[f.step],
       }),
