@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -17,16 +16,15 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
-from torch import nn
 
 import the_annotated_transformer as tat
-from tests.helpers import ROOT, SOAK, free_ports, refused, started, wait_for
+from tests.helpers import ROOT, SOAK, free_ports, started, wait_for
 from translator.__main__ import captions, main
-from translator.files import Stopped, read_tensors
+from translator.files import read_tensors
 from translator.model_folder import read_translator
 from translator.processes import is_sharded, over_processes, process_group, whole
 from translator.run_log import read_log
-from translator.settings import PRESETS, Settings
+from translator.settings import Settings
 from translator.trainer import ParallelTrainer
 
 UPDATES = 20 if SOAK else 2
@@ -214,24 +212,6 @@ def test_several_processes_compute_what_one_does(tmp_path, world):
             assert not case.exact or distance(theirs.moves, ours.moves) < 1e-9, (case, "weights")
 
 
-def train_in_a_group_that_exists(rank: int, world: int, folder: str) -> None:
-    """What Ray Train and others do: the group is theirs, and stays when the training ends."""
-    meeting = f"file://{folder}/rendezvous"
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
-    falling = SHORT.replace("paper", "linear --warmup 1")
-    assert main(f"{falling} --steps 2 --run {folder}/run".split()) == 0
-    assert dist.is_initialized()
-    dist.destroy_process_group()
-
-
-def test_a_group_that_exists_already_is_used(tmp_path):
-    """And both know how much of the run is left, by the first one's clock."""
-    together(train_in_a_group_that_exists, 2, str(tmp_path))
-    assert (tmp_path / "run" / "model.safetensors").is_file()
-    peak = tat.rate(1, 32, PRESETS["tiny"].factor, 1)
-    assert [row["lr"] for row in read_log(tmp_path / "run") if "lr" in row] == [peak / 2]
-
-
 @pytest.mark.parametrize(
     "parts",
     [[(2, 5, ""), (1, 15, "")], [(3, 5, "--shard"), (1, 10, ""), (2, 15, "--shard")]],
@@ -322,45 +302,8 @@ def lose_the_other(rank: int, world: int, port: int) -> None:
             over_processes(1.0)
 
 
-def stop_while_training(rank: int, world: int, port: int) -> None:
-    """What is held where a training stops is gone when the group is, though the exception lives."""
-    join(rank, world, port)
-    held = []
-
-    def train() -> None:
-        trainer = nn.Linear(1, 1)
-        held.append(weakref.ref(trainer))
-        over_processes(1.0)
-        raise Stopped(signal.SIGTERM, 3)
-
-    with pytest.raises(Stopped) as caught:  # noqa: SIM117
-        with process_group():
-            train()
-    assert caught.value.number == signal.SIGTERM and held[0]() is None
-
-
-def test_a_trainer_does_not_outlive_its_group():
-    """PyTorch could hang at the end of a process whose exception kept the trainer alive."""
-    together(stop_while_training, 2, free_ports(1)[0])
-
-
 def test_a_process_that_dies_ends_the_others_with_a_line():
     together(lose_the_other, 2, free_ports(1)[0])
-
-
-def test_restarts_without_a_new_store_are_refused(tmp_path, monkeypatch, capsys):
-    """Restarted processes might wait for dead ones for ever; one alone has nobody to wait for."""
-    names = "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE"
-    tell = [sys.executable, "-c", f"import os; print(*map(os.environ.get, {names}))"]
-    command = [*torchrun(1, "--max-restarts=1", "--no-python"), *tell]
-    done = subprocess.run(command, **PIPES, timeout=300)
-    assert done.stdout == "1 True\n", done.stderr[-2000:]
-    for name, value in zip((*names, "WORLD_SIZE"), ("1", "True", "2"), strict=True):
-        monkeypatch.setenv(name, value)
-    error = refused(capsys, f"{SHORT} --run {tmp_path / 'run'}")
-    assert "needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in error
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    assert main(f"{SHORT} --steps 1 --run {tmp_path / 'run'}".split()) == 0
 
 
 def meet_bad_input(rank: int, world: int, port: int, folder: str) -> None:
