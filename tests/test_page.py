@@ -222,21 +222,6 @@ def test_maps_have_the_colours_of_the_page(shared_page):
         assert any(blue > green > red for red, green, blue in signed)
 
 
-def test_the_walk_follows_the_sentence_of_the_figure(shared_page):
-    tab = shared_page(390)
-    tab.locator(".explorer").first.locator("#text").fill("Zwei Hunde schlafen.")
-    tab.locator(".explorer").first.locator("text=Translate").click()
-    walk(tab)
-    assert "Hunde" in tab.locator(".walk-side").inner_text()
-    tab.keyboard.press("Escape")
-    # an empty field: the sentence that is still shown
-    tab.locator(".explorer").first.locator("#text").fill(" ")
-    walk(tab)
-    assert "Hunde" in tab.locator(".walk-side").inner_text()
-    # on a phone, only the part in question
-    assert tab.locator(".walk-picture svg").bounding_box()["height"] < 250
-
-
 def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):
     """At each a question, and then numbers.
 
@@ -272,7 +257,6 @@ def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):
     assert tab.locator("#walk-title").inner_text() == titles[8]
     tab.mouse.click(4, 450)  # outside; nothing there is pressed
     assert not tab.locator("#walk-title").is_visible()
-    assert tab.evaluate("document.activeElement.id") == "walk"
     walk(tab)  # goes on where it was left
     assert tab.locator("#walk-title").inner_text() == titles[8]
     tab.locator(".walk-part[data-part=memory]").click()
@@ -723,9 +707,6 @@ def test_figure_1_stays_in_the_margin(shared_page):
     assert not tab.locator("#place").is_visible()
     tab.locator("#where").click()
     tab.locator("#place .panel-bars").wait_for()
-    tab.keyboard.press("Escape")
-    assert not tab.locator("#place").is_visible()
-    assert tab.evaluate("document.activeElement.id") == "where"
 
 
 def test_formulas_and_figures_keep_to_their_edges(shared_page):
@@ -867,12 +848,9 @@ def test_a_sentence_of_ones_own_is_kept_where_the_page_wakes_later(shared_page):
     reach(tab, vectors)  # a panel that is out of sight isn't drawn anew
     tab.locator(vectors, has_text="Katze").wait_for()
     assert tab.evaluate(FOLLOWED) == ["Eine Katze schläft."] * 2
-    for shown in ("Katze", "Frauen"):
-        tab.reload()
-        reach(tab, vectors)
-        tab.locator(vectors, has_text=shown).wait_for()
-        # which is too long to be followed
-        tab.evaluate("sessionStorage.annotatedSentence = 'ein Hund '.repeat(300)")
+    tab.reload()
+    reach(tab, vectors)
+    tab.locator(vectors, has_text="Katze").wait_for()
     tab.evaluate("sessionStorage.clear()")
 
 
@@ -902,14 +880,9 @@ def test_a_panel_answers_the_keyboard_and_the_bar_folds(shared_page):
     assert "32 products" in panel.locator(".panel-causes").inner_text()
     assert panel.locator(".panel-strip").count() == 3
     fold = tab.locator("#your-sentence button").last
-    fold.click()
-    assert not tab.locator("#your-words").is_visible()
-    assert fold.get_attribute("aria-expanded") == "false"
-    fold.click()
-    assert tab.locator("#your-words").is_visible()
-    reach(tab, ".sentence-panel[data-panel=positions] .panel-body")
-    tab.locator(".sentence-panel[data-panel=positions] [data-symbol=PE]").hover()
-    assert {"P", "E"} == set(tab.locator(".panel-lit").all_text_contents())
+    for visible in (False, True):
+        fold.click()
+        assert tab.locator("#your-words").is_visible() == visible
 
 
 def test_the_bar_says_what_is_left_to_read(shared_page):

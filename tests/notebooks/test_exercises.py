@@ -140,14 +140,6 @@ def test_an_error_in_an_attempt_is_shown_with_its_line_and_what_follows_runs(cap
     assert printed.count("\n") == 1
 
 
-def test_checks_hold_where_python_leaves_asserts_out():
-    """`python -O`: the wrong answers are wrong, the right ones right."""
-    optimised = {"__name__": "exercises"}
-    exec(compile(TEXT, "exercises.py", "exec", optimize=1), optimised)
-    assert not optimised["check_2_2"](3) and not optimised["check_4_1"]("shorter")
-    assert optimised["check_2_2"](12.25)
-
-
 @pytest.mark.parametrize("name", ["exercises", "since_2017", "lab_notebook"])
 def test_a_script_says_what_it_is(name, capsys):
     runpy.run_path(str(ROOT / f"{name}.py"), run_name="__main__")

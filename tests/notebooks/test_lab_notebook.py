@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import lab_notebook as lab
-from benchmarks import miniature
 from tests.helpers import counted
 from translator.scoring import score
 from translator.sources import load_pairs
@@ -20,7 +19,6 @@ from translator.sources import load_pairs
 EXAMPLES = [name for name in vars(lab) if name.startswith("example_")]
 TEXT = Path(lab.__file__).read_text(encoding="utf-8")
 RESULTS = Path(lab.__file__).parent / "benchmarks" / "results"
-BEAM = "beam 5, alpha 1.8"
 ROWLESS = {"example_parameters"}  # what it shows is computed
 
 
@@ -144,28 +142,6 @@ def test_every_verdict_follows_from_its_intervals():
     assert table.loc["pairs that models wrote, beside the old pairs", "verdict"] == "shown"
 
 
-def test_the_scatter_is_what_the_text_says():
-    """How many kinds of run are pooled; one variant and one recipe stand out, and one verdict."""
-    variants = lab.miniature()
-    assert {name.removesuffix(lab.CPU) for name in variants} == miniature.VARIANTS.keys()
-    assert (len(lab.comparable(variants, "BLEU")), len(variants)) == (32, 34)
-    assert len(lab.comparable(variants, "greedy")) == 34
-    for measure in ("BLEU", "best penalty", "chrF"):  # thirty comparisons
-        compared = [name.removesuffix(lab.CPU) for name in lab.comparable(variants, measure)]
-        assert sum(name != "base" for name in compared) == 30
-    perplexity = lab.comparable(variants, "perplexity")
-    post = lab.pooled([perplexity.pop("adam post")])[0]
-    assert 5 <= post / lab.pooled(list(perplexity.values()))[0] < 6
-    runs = lab.long_runs()
-    assert lab.spread(runs, lab.TEST, BEAM, "score")[1] == 16  # eight kinds of three
-    kinds = ("en-de base", "en-de rotary")
-    scores = [[row["score"] for row in runs[kind, lab.TEST, BEAM].values()] for kind in kinds]
-    mean, reach = lab.long_difference(runs, *kinds, lab.TEST, BEAM)
-    assert reach < mean < lab.seeds_reach(*lab.pooled(scores))
-    alone = [claim[0] for claim in lab.LONG_CLAIMS if "its own scatter: not shown" in claim[5]]
-    assert alone == ["rotary positions, 42 passes"]
-
-
 def test_what_is_called_chance_in_the_miniature_is_within_it():
     """In all documents; and what is called a difference isn't."""
     variants = lab.miniature()
@@ -202,30 +178,6 @@ def test_what_is_called_chance_in_the_miniature_is_within_it():
     paper = {row["variant"]: row["bleu"] for row in lab.saved_rows("paper") if row["table"] == 3}
     assert paper["h = 1"] == min(paper[f"h = {h}"] for h in (1, 4, 16))
     assert paper["dropout = 0.0"] < paper["base"]
-
-
-def test_rotary_positions_gain_in_every_row_and_without_length_within_chance():
-    rows, runs = lab.saved_rows("first_stage"), lab.long_runs()
-    assert len(rows) == 12  # one for each direction, kind of positions and seed
-    loss = {(row["direction"], row["variant"], row["seed"]): row["val_perplexity"] for row in rows}
-    pairs = itertools.product(("de-en", "en-de"), range(3))
-    assert all(loss[d, "rotary", s] < loss[d, "base", s] for d, s in pairs)
-    table = shown_table("example_rotary")
-    gains = table[["BLEU", "without length", "chrF"]]
-    assert len(table) == 12 and all(cell.startswith("+") for cell in gains.to_numpy().ravel())
-    gained = [float(cell.split(" ± ")[0]) for cell in table["BLEU"]]
-    assert min(gained) >= 0.5 and max(gained) < 1.5
-    claims = shown_table("example_claims")
-    long = [name for name in claims.index if name.startswith("rotary") and "4 passes" not in name]
-    for cell in claims.loc[long, "without length"]:
-        mean, reach = map(float, cell.split(" ± "))
-        assert 0 < mean < reach
-    for direction in ("de-en", "en-de"):  # since_2017: about one, and ± 1 with other sentences
-        kinds = (f"{direction} base", f"{direction} rotary")
-        differences = [lab.long_difference(runs, *kinds, s, "greedy") for s in ("val", lab.TEST)]
-        assert {round(mean) for mean, _ in differences} == {1}
-        sentences = lab.sentences_reach(lab.TEST, direction, "greedy")
-        assert round(math.hypot(differences[1][1], sentences)) == 1
 
 
 def test_kept_translations_score_what_their_rows_say(multi30k):

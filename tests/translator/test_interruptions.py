@@ -437,25 +437,6 @@ def test_translations_say_which_model_is_best(
     assert said in out if said else "/best" not in out
 
 
-@pytest.mark.parametrize(
-    ("saved", "bleu", "better"),
-    [
-        (Progress(best=2.0), 30.0, False),  # of a run that began by the loss, as old ones did
-        (Progress(best=2.0, bleu=20.0), None, False),  # now divided among processes
-        (Progress(best=3.0, bleu=20.0), None, True),
-        (Progress(), None, True),
-        (Progress(best=2.0, bleu=20.0), 20.1, True),
-    ],
-    ids=str,
-)
-def test_a_run_goes_on_by_what_it_began_with(saved, bleu, better):
-    """Catches an old run's best model that is lost to the first that comes."""
-    began_by_loss = saved.bleu is None
-    assert saved.validated(2.5, bleu) == better
-    assert saved.since_best == (not better)
-    assert (saved.bleu is None) == began_by_loss
-
-
 def test_what_is_translated_comes_back_after_an_interruption(tmp_path, monkeypatch):
     """The same bits and the same BLEU, where the model that translates is the one that learns.
 

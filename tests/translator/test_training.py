@@ -139,15 +139,6 @@ def test_muon_moves_by_the_singular_vectors_of_the_average():
     assert len(make_optimizers(tat.make_model(13, 13, **SIZES), "adam")) == 1
 
 
-def test_muon_leaves_a_matrix_alone_that_nothing_reads():
-    """As Adam does. Catches a traceback at a training's end if a reader's layer is unconnected."""
-    read, unread = (nn.Parameter(torch.ones(3, 4)) for _ in range(2))
-    optimizer = Muon([read, unread], lr=0.1)
-    read.grad = torch.randn(3, 4)
-    optimizer.step()
-    assert torch.equal(unread, torch.ones(3, 4)) and not torch.equal(read, unread)
-
-
 @pytest.mark.parametrize("kind", ["adam", "muon"])
 def test_an_update_moves_every_weight_at_its_rate(kind):
     """Catches an optimiser that makes no step, or uses another's rate."""

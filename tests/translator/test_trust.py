@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 from functools import partial
 
 import numpy as np
@@ -135,8 +134,7 @@ def caption_text(count):
     return load_pairs("captions", "train")[:count]
 
 
-@pytest.mark.parametrize("offset", [-3, -1, 1, 2, 7])
-@pytest.mark.parametrize("start", [0, 150])
+@pytest.mark.parametrize(("offset", "start"), [(-3, 0), (-1, 150), (1, 150), (7, 0)])
 def test_sides_that_have_slipped_are_told_with_the_line(offset, start):
     """Far away there is no offset, but also no translation."""
     sources, targets = map(list, zip(*caption_text(310), strict=True))
@@ -237,22 +235,6 @@ def test_a_range_is_given_only_where_the_runs_can_tell(train, val, runs, said):
     assert said in why and bool(said) == bool(why)
 
 
-def test_the_runs_learned_from_as_many_pairs_as_is_said():
-    rows = [row for row in results("curve") if row["kind"] == "curve" and row["start"] == "scratch"]
-    rows += [row for row in results("plan") if "seen" in row]
-    rows += [row for row in results("curve") if row["kind"] == "text"]  # of the first stage's text
-    pairs = {row["pairs"] for row in rows}
-    assert (min(pairs), max(pairs)) == (plan.FEWEST_PAIRS, plan.MOST_PAIRS)
-
-
-def test_texts_of_another_script_are_well():
-    """Catches a script that is expected, not found: one side is Greek here; names stay as is."""
-    texts = [
-        (f"Ο σκύλος {word} τρέχει στο χιόνι", f"Dog {word} runs in the snow") for word in "abcdefgh"
-    ]
-    assert plan.complaints([*texts, ("Παρίσι", "Paris")], []) == {}
-
-
 def test_what_train_shows_of_val_is_counted_in_pairs_of_neighbours():
     """Of the target side alone, whatever the case; a line of one word has none."""
     train = [("x", "A man runs"), ("y", "runs fast")]
@@ -296,7 +278,7 @@ def test_plan_says_what_to_expect_and_why(known, monkeypatch):
     assert sum(says in line for line in plan.report(found)) == 1 and found["seen"] == 0.5
 
 
-@pytest.mark.parametrize("pairs", [1, 500, 3000, 10_000, 29_000, 10**7])
+@pytest.mark.parametrize("pairs", [1, 3000, 10**7])
 @pytest.mark.parametrize("trained", [False, True])
 def test_what_plan_recommends_can_be_trained(pairs, trained):
     changes, updates = plan.recipe(pairs, trained)
@@ -459,16 +441,6 @@ def test_a_best_model_and_a_held_out_share_are_examined(trained, few_pairs, tmp_
     said = capsys.readouterr().out
     assert said.count("undertrained") == 2 and "[swap]" in said and "BLEU" in said
     assert main(given) == 2
-
-
-def test_spoilt_tokens_are_refused_in_a_line(trained, tmp_path, capsys):
-    run = tmp_path / "spoilt"
-    shutil.copytree(trained, run)
-    ids = run / "tokens" / "val.ids"
-    for spoilt in (b"\xff" * ids.stat().st_size, b""):
-        ids.write_bytes(spoilt)
-        assert main(["doctor", str(run)]) == 2
-        assert "val.ids: damaged" in capsys.readouterr().err
 
 
 def test_a_training_that_learns_nothing_says_so_once(tmp_path, capsys):
