@@ -88,8 +88,8 @@ WRONG = [
     ("masks", "k <= t and", "", "no_causal_mask"),
     ("layer_norm", " / len(row) + 1e-5", " / (len(row) - 1) + 1e-5", "variance_of_a_sample"),
     ("layer_norm", " / len(row) + 1e-5)", " / len(row)) + 1e-5", "epsilon_outside_the_root"),
-    ("decode", "ids.append(z.index(max(z)))",
-     "ids.append(z.index(max(z)) - (len(ids) == 3))", None),
+    ("decode", "ids.append(z.index(max(z)))", "ids.append(z.index(max(z)) - (len(ids) == 3))",
+     None),
     ("loss_gradient", "(a - b)", "(b - a)", "gradient_upside_down"),
     ("rate", "min(", "max(", "rate_with_max"),
     ("rate", "return ", "return 1.1 * ", None),
@@ -123,8 +123,8 @@ WRONG = [
     ("masks", "i != pad", "i == pad", "masks_inverted"),
     ("masks", "pad):\n", "pad):\n    pad = 0\n", "pad_written_in"),
     ("loss_gradient", "pad):\n", "pad):\n    pad = 0\n", "pad_written_in"),
-    ("loss_gradient", "((k == y) * (1 - smoothing) + ",
-     "(1 - smoothing if k == y else ", "shared_by_all_others"),
+    ("loss_gradient", "((k == y) * (1 - smoothing) + ", "(1 - smoothing if k == y else ",
+     "shared_by_all_others"),
     ("rate", "min(step ** -0.5, step * warmup ** -1.5)", "step ** -0.5", "rate_only_falls"),
 ]  # fmt: skip
 

@@ -15,9 +15,9 @@ from torch import nn
 import lab_notebook
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
-from benchmarks import beside, peers, quality, resample, test_sets, time_to_quality
+from benchmarks import beside, peers, quality, resample, time_to_quality
 from benchmarks.shared import Rows
-from tests.helpers import ROOT, SOAK, beam_ids, caption_files, exhaustive_search
+from tests.helpers import ROOT, SOAK, caption_files
 from translator.__main__ import main, train
 from translator.run_log import read_log
 from translator.settings import Settings, make_settings
@@ -240,25 +240,6 @@ def test_a_peer_drops_out_where_the_paper_does():
     # two layers of each stack
     expected = 2 * ["dropout1", "dropout2"] + 2 * ["dropout1", "dropout2", "dropout3"]
     assert sorted(name.rpartition(".")[2] for name in active) == sorted(["dropout", *expected])
-
-
-def test_a_penalty_by_length_finds_the_best_mean(monkeypatch):
-    """Of all sequences; catches a penalty that the search doesn't see, and one that stays."""
-    torch.manual_seed(3)  # most models would give the same translations
-    model, src = tat.make_model(5, 4, 1, 16, 24, 2, dropout=0.0).eval(), torch.randint(3, 5, (4, 4))
-
-    def found() -> list[list[int]]:
-        return beam_ids(model, src, tat.source_mask(src), 6, beam=4**5, alpha=0.0).tolist()
-
-    before = found()
-    with test_sets.divided_by_length():
-        by_length = found()
-    with monkeypatch.context() as patch, torch.no_grad():
-        patch.setattr(tat, "length_penalty", lambda length, alpha: length)  # what it should be
-        for row, one in zip(by_length, src, strict=True):
-            best = exhaustive_search(model, one.unsqueeze(0), 6, 0.0)[1]
-            assert row == best + [tat.PAD] * (len(row) - len(best))
-    assert by_length != before == found()
 
 
 def test_kept_translations_are_resampled_with_their_seeds(rows_of, tmp_path):

@@ -23,23 +23,6 @@ def folders(tmp_path) -> str:
     return f"--data {caption_files(tmp_path, train=40, val=6)} --runs {tmp_path}/runs"
 
 
-def test_a_layer_of_one_stack_computes_as_much():
-    """The encoder-decoder multiplies each token of either side by ten d^2 numbers a layer.
-
-    The one stack by eight.
-    """
-    tuned = Rows(miniature.ROOT / "benchmarks/results/tuning.jsonl")
-    settings = miniature.settings_of(miniature.VARIANTS["base"], 0, tuned)
-    two, one = (miniature.VARIANTS[name].make(settings, 50) for name in ("base", "decoder_only"))
-
-    def matrices(layers: torch.nn.ModuleList) -> int:
-        return sum(p.numel() for layer in layers for p in layer.parameters() if p.dim() == 2)
-
-    both = matrices(two.encoder.layers) + matrices(two.decoder.layers)
-    # of a source's token and a target's token together: twice that
-    assert both / 2 == matrices(one.decoder.layers)
-
-
 def test_the_rate_and_the_warmup_are_those_of_the_lowest_loss(tmp_path):
     """Catches a row of another recipe or of other text, and a recipe without rows."""
     tried = {"recipe": "adam post", "data": "multi30k", "epochs": miniature.EPOCHS}

@@ -27,7 +27,7 @@ from translator import search
 from translator.__main__ import main
 from translator.corpus import TokenStore, encode_pairs
 from translator.engine import Engine, open_search
-from translator.files import MODEL_FILES, read_tensors, write_atomically, write_tensors
+from translator.files import MODEL_FILES, read_tensors, write_atomically
 from translator.model_folder import read_translator
 from translator.processes import weights_of
 from translator.run_folder import token_store
@@ -251,27 +251,6 @@ def test_an_interrupted_command_says_so(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err == "interrupted\n"
 
 
-@pytest.mark.parametrize(("lost", "steps"), [("model.safetensors", 4), ("next.safetensors", 2)])
-def test_a_crash_between_two_files_of_a_checkpoint_is_made_good(tmp_path, monkeypatch, lost, steps):
-    """Catches a model that stays behind its run, and a first checkpoint that cannot be repeated."""
-    folder, options = tmp_path / "run", f"--checkpoint-every 2 --steps {steps}"
-
-    def fail(path, *args, **kwargs):
-        if path.name == lost:
-            raise OSError("No space left on device")
-        write_tensors(path, *args, **kwargs)
-
-    if steps == 4:
-        assert train(folder, "--checkpoint-every 2 --steps 2") == 0
-    monkeypatch.setattr("translator.run.write_tensors", fail)
-    assert train(folder, options) == 2
-    monkeypatch.undo()
-    assert train(folder, options) == 0
-    assert read_tensors(folder / "model.safetensors")[1]["step"] == steps
-    state = read_tensors(folder / "checkpoints" / "state.safetensors")[1]
-    assert state["progress"]["step"] == steps
-
-
 def test_a_loss_that_is_no_number_ends_the_training_before_it_is_saved(
     tmp_path, monkeypatch, capsys
 ):
@@ -362,25 +341,6 @@ def test_a_dash_is_a_stream_and_a_tilde_the_home(run, tmp_path, monkeypatch, cap
     assert capsys.readouterr().out.count("\n") == 1
     assert main(["captions", "--out=~/text"]) == 0 and (home / "text" / "train.de").is_file()
     assert not [*here.iterdir()]
-
-
-def test_an_interrupted_translation_says_where_its_lines_are(run, tmp_path, monkeypatch, capsys):
-    """Or leaves nothing, if there are none."""
-    (tmp_path / "in").write_text("Ein Hund.\n")
-    out = tmp_path / "out"
-    words = f"translate --input {tmp_path / 'in'} --output {out} --model {run}".split()
-    monkeypatch.setattr(Engine, "translate", Mock(side_effect=KeyboardInterrupt))
-    for held in ("", "old\n"):
-        out.write_text(held) if held else None
-        assert main(words) == 130
-        assert capsys.readouterr().err == "interrupted\n"
-        assert {path.name for path in tmp_path.iterdir()} == {"in", *(["out"] if held else [])}
-    monkeypatch.setattr(Engine, "translate", Mock(side_effect=[["A dog."], KeyboardInterrupt]))
-    monkeypatch.setattr("translator.__main__.decoded_lines", lambda *_: iter([["a"], ["b"]]))
-    assert main(words) == 130
-    (ready,) = tmp_path.glob("out.*.annotated-partial")
-    assert str(ready) in capsys.readouterr().err and ready.read_text() == "A dog.\n"
-    assert out.read_text() == "old\n"
 
 
 def test_lost_tokens_are_made_again(tmp_path):

@@ -21,7 +21,7 @@ from tests.helpers import ROOT, SOAK, free_ports, started, wait_for
 from translator.__main__ import captions, main
 from translator.files import read_tensors
 from translator.model_folder import read_translator
-from translator.processes import is_sharded, over_processes, process_group, whole
+from translator.processes import is_sharded, over_processes, whole
 from translator.run_log import read_log
 from translator.settings import Settings
 from translator.trainer import ParallelTrainer
@@ -281,18 +281,3 @@ def join(rank: int, world: int, port: int) -> None:
     """What torchrun tells a process."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-
-
-def lose_the_other(rank: int, world: int, port: int) -> None:
-    """Process 1 dies; process 0 notices when it adds up."""
-    join(rank, world, port)
-    ended = "process 0: another process of this training has ended"
-    with pytest.raises(ConnectionError, match=ended):  # noqa: SIM117
-        with process_group():
-            if rank == 1:
-                os._exit(0)
-            over_processes(1.0)
-
-
-def test_a_process_that_dies_ends_the_others_with_a_line():
-    together(lose_the_other, 2, free_ports(1)[0])

@@ -247,18 +247,6 @@ def test_a_full_disk_ends_a_run_and_leaves_its_last_checkpoint(finished, tmp_pat
 
 
 # --- Damaged ---
-def damages(folder: Path, count: int) -> list[tuple[str, int, int | None]]:
-    """Random places in a folder's files, each with a bit to flip, or None where the file ends."""
-    draw, found = random.Random(0), []
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
-    for i in range(count):
-        path = files[i % len(files)]
-        place = draw.randrange(path.stat().st_size)
-        bit = None if i % 4 == 3 else draw.randrange(8)
-        found.append((str(path.relative_to(folder)), place, bit))
-    return found
-
-
 def damage(path: Path, place: int, bit: int | None) -> None:
     content = bytearray(path.read_bytes())
     if bit is None:
@@ -266,38 +254,6 @@ def damage(path: Path, place: int, bit: int | None) -> None:
     else:
         content[place] ^= 1 << bit
     path.write_bytes(content)
-
-
-def test_damage_to_a_run_is_noticed_or_harmless(finished, tmp_path, capsys):
-    """Each damaged run ends like the undamaged one, or with one line.
-
-    Nothing wrong is taken in silently.
-    """
-    expected, found = {}, {"harmless": 0, "mended": 0, "refused": 0}
-    for start in ("state", "before"):  # the rate falls towards the new end from either
-        sound = shutil.copytree(finished, tmp_path / start)
-        if start == "before":
-            (sound / "checkpoints" / "state.safetensors").unlink()
-        assert train(sound, steps=STEPS + 1) == 0
-        expected[start] = read_tensors(sound / "model.safetensors")[0]
-    for i, (name, place, bit) in enumerate(damages(finished, 200 if SOAK else 20)):
-        run = tmp_path / str(i)
-        shutil.copytree(finished, run)
-        damage(run / name, place, bit)
-        capsys.readouterr()
-        status, error = train(run, steps=STEPS + 1), capsys.readouterr().err
-        if status == 0:
-            start = "before" if "the checkpoint before it" in error else "state"
-            ours = read_tensors(run / "model.safetensors")[0]
-            assert same(ours, expected[start]), (name, place, bit)
-            found["mended" if error.startswith("note: ") else "harmless"] += 1
-        else:
-            *notes, last = error.splitlines()
-            assert status == 2 and last.startswith("error: "), (name, place, bit, error)
-            assert all(note.startswith("note: ") for note in notes), (name, place, bit, error)
-            found["refused"] += 1
-        shutil.rmtree(run)
-    assert found["mended"] and found["refused"], found
 
 
 def test_the_state_before_a_damaged_one_is_used(finished, tmp_path, capsys):

@@ -18,7 +18,7 @@ from translator.losses import add_losses, placeholders
 from translator.model_folder import read_translator
 from translator.search import fast_beam
 from translator.settings import make_settings
-from translator.sources import Corpus, divided, load_pairs
+from translator.sources import Corpus, load_pairs
 
 
 # --- translate --json ---
@@ -177,29 +177,6 @@ def planned(monkeypatch, folder, held_out=None):
     corpus = Corpus(str(folder), held_out=held_out)
     found = plan.plan(corpus, 1, lines.append, lines.append)
     return found, [*lines, *plan.report(found)]
-
-
-def test_plan_counts_lines_as_the_file_does(tmp_path, monkeypatch):
-    """With blank ones, and although val is taken from train; other splits are compared, too."""
-    pairs = caption_text(400)
-    sources, targets = map(list, zip(*pairs, strict=True))
-    sources[299] = ""
-    sources[10] = sources[10].upper()
-    val = {*divided(pairs, 0.1, "val", "")}
-    copied = next(i for i, pair in enumerate(pairs) if pair in val)
-    sources.append(sources[copied] + " !")
-    targets.append("Another translation.")
-    folder = folder_of(tmp_path, train_de=sources, train_en=targets, test_de=["Neu.", sources[5]],
-                       test_en=["New.", targets[5]])  # fmt: skip
-    found, lines = planned(monkeypatch, folder, 0.1)
-    complaints = found["complaints"]
-    assert complaints.get("empty", complaints.get("val empty")) == [300]
-    assert complaints["val in train"][0] in (copied + 1, 401)
-    assert complaints["test in train"] == [2]
-    shown = next(line for line in lines if line.startswith("lines of val whose source"))
-    assert f"(of train, line {complaints['val in train'][0]})" in shown
-    assert not any("nothing is wrong" in line for line in lines)
-    assert lines.index(shown) < lines.index("REHEARSAL")
 
 
 def test_a_text_that_has_slipped_gets_no_range_and_no_command(tmp_path, monkeypatch):
