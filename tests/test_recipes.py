@@ -4,7 +4,6 @@ import importlib.util
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -80,12 +79,6 @@ def test_torchrun_knows_its_options_and_starts_the_program(name):
     parsed = get_args_parser().parse_args([re.sub(r"\$\w+|\bN\b", "2", word) for word in words])
     assert parsed.training_script == "the_annotated_transformer.py"
     assert parsed.training_script_args[0] == "train"
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_the_shell_can_read_the_script():
-    done = subprocess.run(["bash", "-n", RECIPES / "slurm.sbatch"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(not SOAK, reason="make soak runs the recipe")

@@ -10,7 +10,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import lab_notebook
 import the_annotated_transformer as tat
@@ -228,18 +227,6 @@ def test_a_checkout_is_compared_with_itself(rows_of, tmp_path):
     tasks = [found for name, found in row.items() if name.startswith(("training", "translation"))]
     assert len(tasks) == 4 and all(min(found.values()) > 0 for found in tasks)
     assert row["other"] == row["commit"]
-
-
-def test_a_peer_drops_out_where_the_paper_does():
-    """On the sum of embeddings and positions, and on each sublayer's output; on nothing else."""
-    model = peers.TorchTransformer(Settings(N=2, d_model=16, d_ff=24, h=2, dropout=0.3), 13)
-    attentions = [part for part in model.modules() if isinstance(part, nn.MultiheadAttention)]
-    assert [part.dropout for part in attentions] == [0.0] * 6
-    parts = model.named_modules()
-    active = [name for name, part in parts if isinstance(part, nn.Dropout) and part.p]
-    # two layers of each stack
-    expected = 2 * ["dropout1", "dropout2"] + 2 * ["dropout1", "dropout2", "dropout3"]
-    assert sorted(name.rpartition(".")[2] for name in active) == sorted(["dropout", *expected])
 
 
 def test_kept_translations_are_resampled_with_their_seeds(rows_of, tmp_path):

@@ -304,16 +304,6 @@ def test_an_id_outside_the_vocabulary_is_named(small_model, sentences, wrong):
                 tat.make_batch([tat.Pair(src, tgt)])
 
 
-def test_exported_positions_have_no_end():
-    """Catches a limit of as many positions as the table had when the model was exported."""
-    place = tat.PositionalEncoding(8, 0.0)
-    sizes = ({1: torch.export.Dim.AUTO},)
-    exported = torch.export.export(place, (torch.zeros(2, 7, 8),), dynamic_shapes=sizes).module()
-    for size in (5, 300):
-        x = torch.randn(2, size, 8)
-        assert_close(exported(x), place(x))
-
-
 def test_positions_add_dropout_to_the_sum():
     """Catches dropout on the embedding only (Section 5.4: on the sums)."""
     y = tat.PositionalEncoding(64, 0.5)(torch.randn(2, 50, 64))

@@ -307,15 +307,6 @@ def test_a_folder_of_something_else_is_left_alone(capsys, tmp_path):
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_a_refused_run_leaves_only_what_was_there(tmp_path):
-    for name in ("notes.txt", "tokens/mine.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    for run in (tmp_path, tmp_path / "new" / "run"):
-        assert main(f"train --data captions --run {run} --tokens-per-batch 3".split()) == 2
-        assert {path.name for path in tmp_path.rglob("*")} == {"notes.txt", "tokens", "mine.txt"}
-
-
 def test_files_are_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")

@@ -2,7 +2,6 @@
 
 import base64
 import builtins
-import importlib.util
 import io
 import json
 import os
@@ -206,17 +205,6 @@ def test_a_card_without_kernels_is_left_to_itself(monkeypatch, capsys, few_phras
     tat.tried_device.cache_clear()
     assert tat.best_device() == tat.best_device() == torch.device("cpu")
     assert capsys.readouterr().out.count("NOTICE: meta doesn't compute here") == 1
-
-
-def test_a_system_without_a_count_of_memory_has_all_commands(monkeypatch):
-    """As Windows; `plan` alone asks for it."""
-    monkeypatch.setitem(sys.modules, "resource", None)
-    spec = importlib.util.spec_from_file_location("plan_elsewhere", plan.__file__)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    sizes = {"N": 1, "d_model": 8, "h": 1, "bpe": 9}
-    found = module.rehearse([("Ein Hund.", "A dog.")], ("de", "en"), sizes, 0.0)
-    assert found["gigabytes"] == 0.0 and found["tokens_per_second"] > 0
 
 
 # --- Memory and length ---

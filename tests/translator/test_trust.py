@@ -240,21 +240,6 @@ def test_the_range_follows_the_runs_and_is_as_wide_as_it_says():
     assert plan.expected(0.5, []) is plan.expected(0.0, runs) is None
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_plan_says_what_to_expect_and_why(known, monkeypatch):
-    runs = [(0.4, 6.0), (0.5, 10.0), (0.6, 16.0)] if known else []
-    monkeypatch.setattr(plan, "measured", lambda: runs)
-    texts = {"train": [("a", "a man runs")] * 300, "val": [("b", "a man sleeps")] * 60}
-    monkeypatch.setattr(Corpus, "pairs", lambda corpus, split: texts[split])
-    names = "parameters vocabulary gigabytes longest tokens_per_pair tokens_per_second "
-    names += "seconds_per_update layers width"
-    monkeypatch.setattr(plan, "rehearse", lambda *_: dict.fromkeys(names.split(), 1))
-    found = plan.plan(Corpus("data", "a", "b"), 1, print)
-    says = "expect 4 to 25 BLEU: of the word pairs of val's b, 50% stand in train; 3 runs"
-    says = says if known else "isn't known: of"
-    assert sum(says in line for line in plan.report(found)) == 1 and found["seen"] == 0.5
-
-
 @pytest.mark.parametrize("pairs", [1, 3000, 10**7])
 @pytest.mark.parametrize("trained", [False, True])
 def test_what_plan_recommends_can_be_trained(pairs, trained):
