@@ -79,8 +79,8 @@ test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and rep
 soak: $(READY) $(KATEX) ## try for hours what may go wrong with a run, run the recipes, open the notebook in JupyterLab, in Chromium, and the pages in Firefox and WebKit
 	@command -v chromium >/dev/null || { echo "make soak needs Chromium"; exit 1; }
 	$(INSTALL) --group soak
-	ANNOTATED_SOAK=1 $(BIN)/python -m pytest --durations=0 tests/test_jupyterlab.py tests/test_browsers.py tests/test_recipes.py tests/benchmarks/test_miniature.py tests/document/test_document.py \
-		$(addprefix tests/translator/test_,interruptions.py distributed.py fuzz.py endurance.py explorer.py marian.py)
+	ANNOTATED_SOAK=1 $(BIN)/python -m pytest --durations=0 tests/test_jupyterlab.py tests/test_browsers.py tests/test_recipes.py tests/benchmarks/test_benchmarks.py tests/document/test_document.py \
+		$(addprefix tests/translator/test_,interruptions.py distributed.py explorer.py marian.py)
 
 PRETTIER := node blog/node_modules/prettier/bin/prettier.cjs --log-level warn
 SCRIPTS := blog/*.js blog/scripts

@@ -14,46 +14,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = "translator", "practice", "blog", "benchmarks", "recipes", "tests"
-VAGUE = set(
-    [
-        "found",
-        "known",
-        "about",
-        "one",
-        "part",
-        "what",
-        "own",
-        "kept",
-        "both",
-        "asked",
-        "wrong",
-        "some",
-        "other",
-        "others",
-        "all",
-        "whole",
-        "right",
-        "told",
-        "said",
-        "given",
-        "made",
-        "done",
-        "left",
-        "rest",
-        "more",
-        "most",
-        "how",
-        "many",
-        "here",
-        "there",
-        "same",
-        "each",
-        "thing",
-        "things",
-        "stuff",
-        "shown",
-    ]
-)
+VAGUE = {
+    "found", "known", "about", "one", "part", "what", "own", "kept", "both", "asked", "wrong",
+    "some", "other", "others", "all", "whole", "right", "told", "said", "given", "made", "done",
+    "left", "rest", "more", "most", "how", "many", "here", "there", "same", "each", "thing",
+    "things", "stuff", "shown",
+}  # fmt: skip
 SAYS = {"warn", "print", "tell", "note", "say", "refusing", "within_memory", "Refused"}
 NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,

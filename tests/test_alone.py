@@ -89,21 +89,7 @@ def test_alone_with_its_companion_the_first_part_translates(archive, tmp_path):
     assert "NOTICE" not in printed and (tmp_path / "exercises.ipynb").read_text() == "mine"
 
 
-def test_half_a_companion_is_told_so(archive, tmp_path):
-    """Catches an upload that broke off, then a library's traceback or a model of fresh weights."""
-    whole = archive.read_bytes()
-    (tmp_path / archive.name).write_bytes(whole[: len(whole) // 2])
-    setup = part("since_2017.ipynb", "Since 2017", "Rotary positions")[0]
-    with pytest.raises(AssertionError, match="zip is damaged; delete it and upload it again"):
-        run_alone(tmp_path, [setup])
-
-
-def test_the_companion_makes_the_other_notebooks_run(archive, tmp_path):
-    shutil.copy(archive, tmp_path)
-    printed = run_alone(
-        tmp_path, part("since_2017.ipynb", "Since 2017", "Gated feed-forward networks")
-    )
-    assert "NOTICE" not in printed
+def test_the_companion_has_the_other_notebooks_and_the_weights(archive):
     with zipfile.ZipFile(archive) as files:
         names = files.namelist()
         scripts = [script.with_suffix(".ipynb").relative_to(ROOT) for script in notebook.SCRIPTS]

@@ -1,7 +1,7 @@
 """The pages in Firefox and WebKit, from files and without a network, where these are installed.
 
-`make soak` tries both (Debian's `firefox-esr`, `webkit2gtk-driver` and `xvfb`); `make test` only
-WebKit, which stands for Safari. Playwright drives browsers of its own; these are asked over what
+`make soak` tries both (Debian's `firefox-esr`, `webkit2gtk-driver` and `xvfb`); `make test` only the
+page that translates, in WebKit, which stands for Safari. Playwright drives browsers of its own; these are asked over what
 each of them has: Marionette, a socket and JSON, and the driver's HTTP and JSON.
 """
 
@@ -197,6 +197,7 @@ def firefox(tmp_path_factory) -> Iterator[Firefox]:
     opened.process.wait(30)
 
 
+@pytest.mark.skipif(not SOAK, reason="minutes, of what Chromium does in test_page.py: make soak")
 @pytest.mark.parametrize("name", ["webkit", "firefox"])
 def test_everything_that_computes_works(request, name, committed_page):
     """Live figure, walk, a prediction, a panel, an editor, the trainer and the clinic."""

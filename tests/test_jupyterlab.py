@@ -114,12 +114,3 @@ def test_parts_0_and_1_run_and_their_charts_are_drawn(tab):
     drawing = tab.locator(".vega-embed :is(svg, canvas)").first
     drawing.wait_for(timeout=60_000)
     assert drawing.bounding_box()["width"] > 200
-
-
-def test_saving_leaves_the_script_alone(tab, copy):
-    """jupytext is beside JupyterLab; it must not write the notebook back into its twin."""
-    before = (copy / NAME).read_bytes()
-    tab.evaluate("jupyterapp.commands.execute('docmanager:save')")
-    assert (copy / NAME).read_bytes() != before
-    script = "the_annotated_transformer.py"
-    assert (copy / script).read_bytes() == (ROOT / script).read_bytes()

@@ -72,7 +72,7 @@ def dtype(request) -> Iterator[torch.dtype]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], indirect=True)
-@pytest.mark.parametrize(("N", "h", "d_model", "smoothing"), [(1, 2, 16, 0.0), (2, 4, 32, 0.1)])
+@pytest.mark.parametrize(("N", "h", "d_model", "smoothing"), [(2, 4, 32, 0.1)])
 def test_gradients_and_updates_are_pytorchs(dtype, N, h, d_model, smoothing):
     """Catches an error in any backward pass, a missing part of a layer, and another Adam.
 
@@ -125,12 +125,10 @@ def test_it_learns():
     assert learner(TRAINING, task="copy", seed=0, updates=500, shift=True)["exact"] >= 0.95
 
 
-@pytest.mark.parametrize(("causal", "updates"), [(True, 250), (False, 200)])
-def test_what_is_counted_as_right_has_been_written_freely(causal, updates):
+def test_what_is_counted_as_right_has_been_written_freely():
     """Not with the true letters before it, which a model without the mask reads ahead in."""
-    found = learner(TRAINING, task="copy", seed=0, updates=updates, shift=True, causal=causal)
-    assert found["some"] == found["free"]
-    assert 0 < found["some"] < 1 if causal else found["loss"] < 1
+    found = learner(TRAINING, task="copy", seed=0, updates=200, shift=True, causal=False)
+    assert found["some"] == found["free"] and found["loss"] < 1
 
 
 def test_without_the_shift_the_loss_falls_and_nothing_is_learned():

@@ -171,11 +171,3 @@ def test_the_installed_command_translates(environment, tmp_path):
     assert not list(tmp_path.iterdir())
     measured = "from translator.plan import measured; print(len(measured()))"
     assert int(run(environment / "bin/python", "-c", measured, cwd=tmp_path)) > 20
-
-
-def test_building_leaves_nothing_that_git_sees(clone, wheel):
-    """Catches a folder that a build makes and .gitignore does not name."""
-    run("git", "init", "--quiet", cwd=clone)
-    assert list(clone.glob("*.egg-info")) and (clone / "build/lib").is_dir()
-    seen = run("git", "ls-files", "--others", "--exclude-standard", cwd=clone).split("\n")
-    assert not [name for name in seen if name.startswith("build/") or ".egg-info/" in name]

@@ -88,8 +88,8 @@ WRONG = [
     ("masks", "k <= t and", "", "no_causal_mask"),
     ("layer_norm", " / len(row) + 1e-5", " / (len(row) - 1) + 1e-5", "variance_of_a_sample"),
     ("layer_norm", " / len(row) + 1e-5)", " / len(row)) + 1e-5", "epsilon_outside_the_root"),
-    ("decode", "ids.append(z.index(max(z)))",
-     "ids.append(z.index(max(z)) - (len(ids) == 3))", None),
+    ("decode", "ids.append(z.index(max(z)))", "ids.append(z.index(max(z)) - (len(ids) == 3))",
+     None),
     ("loss_gradient", "(a - b)", "(b - a)", "gradient_upside_down"),
     ("rate", "min(", "max(", "rate_with_max"),
     ("rate", "return ", "return 1.1 * ", None),
@@ -123,8 +123,8 @@ WRONG = [
     ("masks", "i != pad", "i == pad", "masks_inverted"),
     ("masks", "pad):\n", "pad):\n    pad = 0\n", "pad_written_in"),
     ("loss_gradient", "pad):\n", "pad):\n    pad = 0\n", "pad_written_in"),
-    ("loss_gradient", "((k == y) * (1 - smoothing) + ",
-     "(1 - smoothing if k == y else ", "shared_by_all_others"),
+    ("loss_gradient", "((k == y) * (1 - smoothing) + ", "(1 - smoothing if k == y else ",
+     "shared_by_all_others"),
     ("rate", "min(step ** -0.5, step * warmup ** -1.5)", "step ** -0.5", "rate_only_falls"),
 ]  # fmt: skip
 
@@ -182,25 +182,19 @@ HINTED = {  # what still isn't understood: the function's second line, and what 
     "return rate(step, d_model, warmup)": "write a loop",
     "Rows = list[float]": "write list alone",
     "return [1.0] / 2": "lists, not arrays",
-    "return [step].shape": "lists, not arrays",
     "return [[1]][:, 0]": "lists, not arrays",
     "return exp(1000)": "exp takes at most 709",
     "return 'a'.title()": "If this line is right in Python",
-    "from math import lcm": "If this line is right in Python",
-    "return round(1.5, ndigits=0)": "If this line is right in Python",
-    "return slice(1, 2)": "If this line is right in Python",
 }
 HINTED_RATE = "from math import exp\ndef rate(step, d_model, warmup):\n    {line}\n"
 ELSE = [  # a function, and words of what is said of it
     ("attention", "def attention(Q, K, V, mask):\n    return Q[99]\n", "Line 2: IndexError"),
     ("attention", "def attention(Q, K, V, mask)\n    return Q\n", "SyntaxError"),
     ("attention", "def attention(Q, K, V, mask):\n    x = 1\n", "gives nothing"),
-    ("attention", "def attention(Q, K, V, mask):\n    return [1]\n", "shape (1)"),
     ("attention", ATTENTION.replace("mask[t]", "mask[0]"), "Without a mask it's right"),
     ("masks", MASKS.replace("for k in n] for t in n]", "for k in n] for t in n][-1:]"),
      "shape (1, 4), (1, 5), and should have (1, 4), (5, 5)"),
-    ("masks", MASKS.replace("[[i != pad for i in src]]", "[i != pad for i in src]"),
-     "shape (4), (5, 5)"),
+
     ("decode", DECODE.replace("scores(ids)", "scores(ids[1:])"), "decoder begins with bos"),
     ("decode", DECODE.replace("z.index(max(z))", "max(z)"), "isn't the id of a token"),
     ("decode", DECODE.replace(" and ids[-1] != eos", ""), "what comes after eos"),
@@ -209,14 +203,12 @@ ELSE = [  # a function, and words of what is said of it
     ("positions", "def positions(length, d_model):\n    return 0\n", "shape (), and"),
     # after a function of this name, of which nothing is left
     ("rate", "", "no function `rate`"),
-    ("rate", "# " + RATE.replace("\n", "\n# "), "no function `rate`"),
-    ("rate", RATE.replace("def rate", "def rates"), "no function `rate`"),
+
     ("rate", "def rate(step, d_model, warmup):\n    return [][0]\n", "Line 2: IndexError"),
     ("rate", "def rate(step, d_model, warmup):\n    return x\n", "Line 2: NameError"),
     ("rate", "def rate(step):\n    return 1\n", "TypeError"),
-    *(("positions", f"def positions(length, d_model):\n    return {wrong}\n",
-       "isn't made of lists and numbers")
-      for wrong in ("(r for r in ())", "[['a'] * d_model] * length", "{}", "(-1) ** 0.5")),
+    ("positions", "def positions(length, d_model):\n    return {}\n",
+     "isn't made of lists and numbers"),
 ]  # fmt: skip
 SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
 ASK = """
@@ -338,9 +330,9 @@ def test_a_right_function_is_right_and_works_in_the_live_model(told):
     assert all(told[item].startswith("Right, for “Zwei Frauen") for item in RIGHT.items())
     pluggable = ["attention", "positions", "layer_norm", "decode"]
     questions = [{"name": name, "code": RIGHT[name], "plugged": True} for name in pluggable]
-    for result in answers(*questions, questions[0] | {"all": True}):
-        assert result["text"] == result["own"]
-        assert result["own"] == "Two women are sitting on a bench while a man reads a newspaper."
+    questions.append(questions[0] | {"all": True})
+    for result in answers(*questions, sentence="Ein Hund."):
+        assert result["text"] == result["own"] == "A dog."
 
 
 @pytest.mark.parametrize(("name", "old", "new", "mistake"), WRONG)

@@ -2,11 +2,9 @@
 
 import gzip
 import math
-import statistics
 
 import pytest
 
-import the_annotated_transformer as tat
 from benchmarks import confidence, curve, plan
 from tests.helpers import caption_files
 from translator.scoring import score
@@ -56,20 +54,3 @@ def test_each_probability_is_in_one_bin():
     bins = confidence.in_bins([(0.1, False), (0.4, True), (0.45, False), (0.9, True), (1.0, True)])
     found = [(one["from"], one["count"], one["right"]) for one in bins]
     assert found == [(0.0, 1, 0), (0.4, 2, 0.5), (0.9, 2, 1)]
-
-
-def test_what_the_document_says_of_a_number_of_pairs_is_in_the_rows():
-    """Three draws of each size and start; catches a sentence of Part 3 that rows no longer bear."""
-    runs: dict[tuple[str, int], dict[int, float]] = {}
-    for row in tat.saved_rows("curve"):
-        if row["kind"] == "curve":
-            data, begins = row["data"], row["start"]
-            begins = begins if data == "multi30k" else f"{begins}, {row['direction']}"
-            runs.setdefault((begins, row["pairs"]), {})[row["seed"]] = row["test"]["beam"]["bleu"]
-    sizes = (500, 1000, 2000, 4000, 8000)
-    expected = {(start, pairs) for start in ("scratch", "other direction") for pairs in sizes}
-    assert {*runs} == expected | {("scratch, es-en", pairs) for pairs in sizes[:-1]}
-    assert all({*seeds} == {0, 1, 2} for seeds in runs.values())
-    bleu = {key: statistics.mean(seeds.values()) for key, seeds in runs.items()}
-    assert bleu["other direction", 500] == pytest.approx(bleu["scratch", 2000], abs=1)
-    assert bleu["other direction", 8000] < bleu["scratch", 8000]

@@ -9,15 +9,11 @@ import the_annotated_transformer as tat
 from benchmarks import __main__ as door
 from benchmarks import accelerator, million, miniature
 from benchmarks.shared import Rows
-from tests.helpers import SOAK, caption_files
-from translator.__main__ import train
+from tests.helpers import caption_files
 from translator.files import Refused
 from translator.plan import MEASURED
-from translator.run_log import read_log
-from translator.settings import PRESETS, Limits, make_settings
+from translator.settings import PRESETS, make_settings
 
-reason = "a minute for what runs on an accelerator once: make soak"
-slow = pytest.mark.skipif(not SOAK, reason=reason)
 SMALLEST = MEASURED | {"N": 4, "d_model": 16, "d_ff": 24, "h": 4, "bpe": 100}
 
 
@@ -25,65 +21,6 @@ SMALLEST = MEASURED | {"N": 4, "d_model": 16, "d_ff": 24, "h": 4, "bpe": 100}
 def folders(tmp_path) -> str:
     """The options for a small corpus, and for where runs are kept."""
     return f"--data {caption_files(tmp_path, train=40, val=6)} --runs {tmp_path}/runs"
-
-
-@slow
-def test_variants_are_trained_once_and_like_the_preset(rows_of, folders, tmp_path, monkeypatch):
-    """Catches a variant without its change or with another, a wrong base, and rows written twice.
-
-    The base has to be the program's.
-    """
-    monkeypatch.setattr(miniature, "COMMON", SMALLEST)
-    monkeypatch.setattr(miniature, "ALPHAS", (0.6,))
-    monkeypatch.setattr(miniature, "tuned", lambda *recipe: {"factor": 2.0, "warmup": 3})
-    variants = miniature.VARIANTS.items()
-
-    def plain(changes):
-        return not {*changes} - {"N"}
-
-    names = [name for name, (row, changes, _) in variants if row == "since 2017" or plain(changes)]
-    command = f"miniature {folders} --epochs 2 --seeds 1 --only"
-    for _ in range(2):
-        found = rows_of(command, *names)
-    assert len(found) == len(names) == 11
-    rows = {row["variant"]: row for row in found}
-    changes = SMALLEST | {"seed": 1, "factor": 2.0, "warmup": 3}
-    train(data=str(tmp_path), run=tmp_path / "run", limits=Limits(epochs=2), changes=changes)
-    expected = read_log(tmp_path / "run")[-1]["val_loss"]
-    assert rows["base"]["val_loss"] == expected
-    assert rows["base"]["seed"] == rows["base"]["settings"]["seed"] == 1
-    assert len({row["val_loss"] for row in rows.values()}) == len(rows)  # each is another model
-    more = {name: row["parameters"] - rows["base"]["parameters"] for name, row in rows.items()}
-    kv = 4 * 2 * 3 * 16 * 16  # keys and values of three attentions in four layers
-    assert more["rotary"] == more["positions = none"] == 0 and more["grouped"] == -kv // 2
-    assert more["rms_norm"] == -16 * (4 * 2 + 4 * 3 + 2) and more["gated"] == -8 * (24 + 16)
-    assert more["modern"] == more["rms_norm"] + more["gated"] + more["grouped"]
-    assert 2 * more["N = 2"] == -more["N = 6"] * 2 < 0
-    assert rows["decoder_only"]["tokens"] == rows["base"]["tokens"]
-    assert "bleu_beam" not in rows["decoder_only"]
-    for name, row in rows.items():
-        if not name.startswith("decoder_only"):
-            assert row["beam"] == f"beam {tat.BEAM}, alpha {tat.ALPHA}"
-            assert row["bleu_alpha_best"] >= row["bleu_beam"]
-    assert rows["modern"]["preset"] == "tiny" and rows["modern"]["row"] == "since 2017"
-    assert len(rows_of(f"{command} rotary gate", status=2)) == 11
-
-
-def test_a_layer_of_one_stack_computes_as_much():
-    """The encoder-decoder multiplies each token of either side by ten d^2 numbers a layer.
-
-    The one stack by eight.
-    """
-    tuned = Rows(miniature.ROOT / "benchmarks/results/tuning.jsonl")
-    settings = miniature.settings_of(miniature.VARIANTS["base"], 0, tuned)
-    two, one = (miniature.VARIANTS[name].make(settings, 50) for name in ("base", "decoder_only"))
-
-    def matrices(layers: torch.nn.ModuleList) -> int:
-        return sum(p.numel() for layer in layers for p in layer.parameters() if p.dim() == 2)
-
-    both = matrices(two.encoder.layers) + matrices(two.decoder.layers)
-    # of a source's token and a target's token together: twice that
-    assert both / 2 == matrices(one.decoder.layers)
 
 
 def test_the_rate_and_the_warmup_are_those_of_the_lowest_loss(tmp_path):

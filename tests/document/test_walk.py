@@ -126,15 +126,6 @@ def test_the_decoder_looks_where_the_text_says(tokens):
     assert log_p.numel() == 15 and round(100 * log_p.sum().exp().item()) == 6
 
 
-def test_without_the_mask_the_loop_writes_what_the_text_says(monkeypatch):
-    """Our loop computes earlier positions anew: without the mask they see what is written after."""
-    monkeypatch.setattr(tat, "subsequent_mask", lambda size: None)
-    ids = tat.write_by_hand()[0]
-    text = "".join(tat.token_names(ids[ids > tat.UNK])).replace("▁", " ").strip()
-    script = " ".join(re.sub(r"\n# > ?", " ", SCRIPT).split())
-    assert f"our translation would become *{text.rstrip('.')}*, which is still right" in script
-
-
 def test_attention_adds_half_as_much_as_is_there(tokens):
     """For `auf`, which receives most; the sum still points the way it did."""
     before, after = tat.our_vectors()[0], tat.our_attended()[0]

@@ -1,5 +1,6 @@
 """The exercises: every check accepts the answer, and says what an attempt lacks; answers run."""
 
+import functools
 import re
 import runpy
 from pathlib import Path
@@ -140,14 +141,6 @@ def test_an_error_in_an_attempt_is_shown_with_its_line_and_what_follows_runs(cap
     assert printed.count("\n") == 1
 
 
-def test_checks_hold_where_python_leaves_asserts_out():
-    """`python -O`: the wrong answers are wrong, the right ones right."""
-    optimised = {"__name__": "exercises"}
-    exec(compile(TEXT, "exercises.py", "exec", optimize=1), optimised)
-    assert not optimised["check_2_2"](3) and not optimised["check_4_1"]("shorter")
-    assert optimised["check_2_2"](12.25)
-
-
 @pytest.mark.parametrize("name", ["exercises", "since_2017", "lab_notebook"])
 def test_a_script_says_what_it_is(name, capsys):
     runpy.run_path(str(ROOT / f"{name}.py"), run_name="__main__")
@@ -155,8 +148,10 @@ def test_a_script_says_what_it_is(name, capsys):
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_runs_and_what_it_shows_can_be_shown(name, few_phrases, capsys):
+def test_an_answer_runs_and_what_it_shows_can_be_shown(name, few_phrases, capsys, monkeypatch):
     """Its own assertions hold; a table has rows, a chart can be drawn, all else is printed."""
+    adam = torch.optim.Adam  # which is a third faster if it updates all weights in one call
+    monkeypatch.setattr(adam, "__init__", functools.partialmethod(adam.__init__, fused=True))
     shown = getattr(exercises, name)()
     if shown is None:
         printed = capsys.readouterr().out

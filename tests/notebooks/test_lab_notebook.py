@@ -3,7 +3,6 @@
 import functools
 import gzip
 import hashlib
-import itertools
 import math
 import re
 from pathlib import Path
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 import lab_notebook as lab
-from benchmarks import miniature
 from tests.helpers import counted
 from translator.scoring import score
 from translator.sources import load_pairs
@@ -20,7 +18,6 @@ from translator.sources import load_pairs
 EXAMPLES = [name for name in vars(lab) if name.startswith("example_")]
 TEXT = Path(lab.__file__).read_text(encoding="utf-8")
 RESULTS = Path(lab.__file__).parent / "benchmarks" / "results"
-BEAM = "beam 5, alpha 1.8"
 ROWLESS = {"example_parameters"}  # what it shows is computed
 
 
@@ -43,44 +40,6 @@ def test_an_example_shows_its_rows(name):
 def test_without_rows_an_example_shows_nothing(name, monkeypatch):
     monkeypatch.setattr(lab, "saved_rows", lambda name: [])
     assert getattr(lab, name)() is None
-
-
-def test_only_learning_by_heart_calls_a_healthy_model_of_the_blind_trial_ill():
-    """Each change that was examined differs from the document, and none is near the bound."""
-    rows = lab.saved_rows("clinic_blind")
-    healthy = [row for row in rows if row["kind"] == "healthy"]
-    mistakes = [row for row in rows if row["kind"] == "mistake"]
-    assert {test for row in healthy for test in row["ill"]} == {"heart loss", "by heart"}
-    assert all(row["works"] == "differently" for row in mistakes if "fresh" in row)
-    assert min(len(healthy), len(mistakes)) >= 10
-    drawn = {row["change"]: row for row in mistakes if row["works"] == "differently"}
-    usual = next(row["trained"]["exact"] for row in rows if row["kind"] == "as it is")
-    # "at least" and "more than" are the same
-    assert not [row for row in drawn.values() if abs(row["trained"]["exact"] - usual + 0.2) < 0.01]
-
-
-def test_the_clinic_has_three_seeds_and_its_healthy_models_are_well():
-    """Catches a seed that lacks a mistake, and counts that aren't those of the document's cell."""
-    runs = [(row["mistake"], row["seed"]) for row in lab.saved_rows("clinic")]
-    assert sorted(runs) == sorted(itertools.product({name for name, _ in runs}, range(3)))
-    counts = shown_table("example_clinic_counts")
-    assert counts["mistakes"].nunique() == 1 and counts["healthy called ill"].sum() == 1
-    healthy = [row for row in lab.saved_rows("clinic") if row["kind"] == "healthy"]
-    seen = [(row["mistake"], row["seen"]) for row in healthy if row["seen"]]
-    assert seen == [("healthy, post-norm", ["heart"])] and len(healthy) == 12
-
-
-def test_on_captions_every_mistake_fails_a_test_and_the_healthy_model_none():
-    rows = {row["mistake"]: row for row in lab.saved_rows("clinic_captions")}
-    assert {row["steps"] for row in rows.values()} == {150} and len(rows) == 1 + 9
-    assert [name for name, row in rows.items() if not row["ill"]] == ["healthy"]
-    blind = rows["no_positions_in_encoder"]
-    assert blind["ill"] == ["source order"] and blind["bleu"] > rows["healthy"]["bleu"]
-    leaking = rows["no_causal_mask"]
-    learned = [row for row in rows.values() if row["updates"] == 150]
-    assert min(row["held_out_loss"] for row in learned) == leaking["held_out_loss"]
-    assert min(row["loss"] for row in learned) == leaking["loss"]
-    assert leaking["samples"] == [""] * 3
 
 
 def test_every_section_is_in_the_list():
@@ -171,28 +130,6 @@ def test_every_verdict_follows_from_its_intervals():
     assert table.loc["pairs that models wrote, beside the old pairs", "verdict"] == "shown"
 
 
-def test_the_scatter_is_what_the_text_says():
-    """How many kinds of run are pooled; one variant and one recipe stand out, and one verdict."""
-    variants = lab.miniature()
-    assert {name.removesuffix(lab.CPU) for name in variants} == miniature.VARIANTS.keys()
-    assert (len(lab.comparable(variants, "BLEU")), len(variants)) == (32, 34)
-    assert len(lab.comparable(variants, "greedy")) == 34
-    for measure in ("BLEU", "best penalty", "chrF"):  # thirty comparisons
-        compared = [name.removesuffix(lab.CPU) for name in lab.comparable(variants, measure)]
-        assert sum(name != "base" for name in compared) == 30
-    perplexity = lab.comparable(variants, "perplexity")
-    post = lab.pooled([perplexity.pop("adam post")])[0]
-    assert 5 <= post / lab.pooled(list(perplexity.values()))[0] < 6
-    runs = lab.long_runs()
-    assert lab.spread(runs, lab.TEST, BEAM, "score")[1] == 16  # eight kinds of three
-    kinds = ("en-de base", "en-de rotary")
-    scores = [[row["score"] for row in runs[kind, lab.TEST, BEAM].values()] for kind in kinds]
-    mean, reach = lab.long_difference(runs, *kinds, lab.TEST, BEAM)
-    assert reach < mean < lab.seeds_reach(*lab.pooled(scores))
-    alone = [claim[0] for claim in lab.LONG_CLAIMS if "its own scatter: not shown" in claim[5]]
-    assert alone == ["rotary positions, 42 passes"]
-
-
 def test_what_is_called_chance_in_the_miniature_is_within_it():
     """In all documents; and what is called a difference isn't."""
     variants = lab.miniature()
@@ -231,130 +168,6 @@ def test_what_is_called_chance_in_the_miniature_is_within_it():
     assert paper["dropout = 0.0"] < paper["base"]
 
 
-def test_the_settings_that_were_tuned_are_those_of_the_claim():
-    tuning = lab.saved_rows("tuning")
-    best = {}
-    for row in sorted(tuning, key=lambda row: -row["val_loss"]):
-        best[row["recipe"]] = row
-    assert not any((row["factor"], row["warmup"]) == (2, 400) for row in tuning)
-    assert best["muon pre"]["warmup"] == min(row["warmup"] for row in tuning) == 100
-    tried = [sum(row["recipe"] == f"{name} pre" for row in tuning) for name in ("adam", "muon")]
-    assert tried == [5, 4]
-    claim = lab.SHORT_CLAIMS["adam pre (CPU)"][0]
-    assert "(five settings) in place of Muon (four)" in claim
-
-
-def test_rotary_positions_gain_in_every_row_and_without_length_within_chance():
-    rows, runs = lab.saved_rows("first_stage"), lab.long_runs()
-    assert len(rows) == 12  # one for each direction, kind of positions and seed
-    loss = {(row["direction"], row["variant"], row["seed"]): row["val_perplexity"] for row in rows}
-    pairs = itertools.product(("de-en", "en-de"), range(3))
-    assert all(loss[d, "rotary", s] < loss[d, "base", s] for d, s in pairs)
-    table = shown_table("example_rotary")
-    gains = table[["BLEU", "without length", "chrF"]]
-    assert len(table) == 12 and all(cell.startswith("+") for cell in gains.to_numpy().ravel())
-    gained = [float(cell.split(" ± ")[0]) for cell in table["BLEU"]]
-    assert min(gained) >= 0.5 and max(gained) < 1.5
-    claims = shown_table("example_claims")
-    long = [name for name in claims.index if name.startswith("rotary") and "4 passes" not in name]
-    for cell in claims.loc[long, "without length"]:
-        mean, reach = map(float, cell.split(" ± "))
-        assert 0 < mean < reach
-    for direction in ("de-en", "en-de"):  # since_2017: about one, and ± 1 with other sentences
-        kinds = (f"{direction} base", f"{direction} rotary")
-        differences = [lab.long_difference(runs, *kinds, s, "greedy") for s in ("val", lab.TEST)]
-        assert {round(mean) for mean, _ in differences} == {1}
-        sentences = lab.sentences_reach(lab.TEST, direction, "greedy")
-        assert round(math.hypot(differences[1][1], sentences)) == 1
-
-
-def test_what_is_said_of_the_accelerator_is_in_its_rows():
-    tokens, reached = {}, {}
-    for row in lab.saved_rows("accelerator"):
-        tokens[row["preset"], row["way"]] = row["tokens_per_second"]
-        reached.setdefault(row["way"].split(",")[0], []).append(row["matrix_tflops"])
-        assert row["losses"][1] < row["losses"][0]
-        if row["way"].startswith("bfloat16"):
-            assert row["mfu"] < 0.27  # "a quarter"
-    for numbers, teraflops in (("float32", 52), ("TF32", 440), ("bfloat16", 870)):
-        assert all(abs(speed / teraflops - 1) < 0.05 for speed in reached[numbers])
-    small = [speed for (preset, _), speed in tokens.items() if preset == "small"]
-    assert max(small) / tokens["small", "float32"] < 1.21
-
-
-def test_what_is_said_of_the_recipe_of_wu_et_al_is_in_its_rows():
-    one = "beam 5, alpha 1.0"
-    runs = lab.long_runs()
-    plain, rotary = (
-        {key[1:]: seeds for key, seeds in runs.items() if key[0] == kind}
-        for kind in ("close to Wu", "close to Wu, rotary")
-    )
-
-    def mean(rows, key="score"):
-        return np.mean([row[key] for row in rows.values()])
-
-    gain, bare = (
-        mean(rotary[lab.TEST, one], key) - mean(plain[lab.TEST, one], key)
-        for key in ("score", "without length")
-    )
-    assert bare < gain / 2
-    assert {f"{row['score']:.0f}" for row in plain[lab.TEST, one].values()} == {"41"}
-    for split in (lab.TEST, "val"):  # "longer translations match less", and in chrF more
-        for seed, row in plain[split, BEAM].items():
-            before = plain[split, one][seed]
-            assert row["length"] > before["length"]
-            assert row["without length"] < before["without length"]
-            assert row["chrf"] > before["chrf"]
-    # each of the six, and the five scored with both
-    for split, better, count in (("val", BEAM, 6), (lab.TEST, one, 5)):
-        pairs = [
-            (recipe[split, one][seed]["score"], row["score"])
-            for recipe in (plain, rotary)
-            for seed, row in recipe[split, BEAM].items()
-        ]
-        assert len(pairs) == count
-        assert all((by_ours > by_one) == (better == BEAM) for by_one, by_ours in pairs)
-    lower = {
-        row["split"]: row["bleu_moses"] for row in lab.saved_rows("quality")
-        if row.get("model") == "lower-en-de" and row["search"] == BEAM
-    }  # fmt: skip
-    assert mean(plain[lab.TEST, BEAM]) > lower[lab.TEST]  # neither is shown to be the better one
-    assert mean(plain["val", BEAM]) < lower["val"]
-    assert all(row["length"] >= 1 for k in (plain, rotary) for row in k[lab.TEST, BEAM].values())
-    ours = {
-        row["model"]: row["bleu_moses"] for row in lab.saved_rows("quality")
-        if (row["split"], row["search"], row["step"]) == (lab.TEST, BEAM, 3400)
-    }  # fmt: skip
-    assert ours["rotary-en-de"] > max(row["score"] for row in rotary[lab.TEST, BEAM].values())
-    assert f"{ours['multi30k-en-de']:.1f}" == f"{mean(rotary[lab.TEST, BEAM]):.1f}"
-    at = [row["trained_on"] for k in (plain, rotary) for row in k[lab.TEST, one].values()]
-    assert sum("H100" in where for where in at) == 5 and len(at) == 6
-
-
-def test_what_is_said_of_the_round_and_its_controls_is_in_their_rows():
-    runs = lab.long_runs()
-    kinds = itertools.product(("old pairs", "new pairs"), ("val", lab.TEST))
-    assert all(runs[kind, split, BEAM].keys() == {0, 1, 2} for kind, split in kinds)
-    gain, reach = lab.long_difference(runs, "old pairs", "new pairs", lab.TEST, BEAM, "chrf")
-    assert gain > reach
-    new, old = ([*runs[kind, lab.TEST, BEAM].values()] for kind in ("new pairs", "old pairs"))
-    assert len({row["tokens"] for row in new}) == 1
-    assert all("runs/closest-de-en " in row["command"] for row in new)
-    assert {row["seed"] for row in new + old} == {0}  # one seed of the second stage
-    # the one in models/
-    assert max(range(3), key=lambda seed: runs["new pairs", "val", BEAM][seed]["score"]) == 2
-    bootstrap = lab.saved_rows("bootstrap")
-    made = {
-        (row["b"]["model"], row["a"]["search"]): row["p"] for row in bootstrap
-        if row["a"]["model"] == "made-pairs"
-    }  # fmt: skip
-    assert len(made) == 6
-    assert [run for run, p in made.items() if p < 0.05 / 6] == [("made-pairs-back-own", "greedy")]
-    resampled = {row["split"]: row for row in lab.saved_rows("resample")}[lab.TEST]
-    files = [file.partition("-test")[0] for file in resampled["a"] + resampled["b"]]
-    assert files == ["multi30k-de-en", "multi30k-de-en-rotary"]
-
-
 def test_kept_translations_score_what_their_rows_say(multi30k):
     """Catches a file that another run has taken over, and translations of another split."""
     rows = [row for row in lab.saved_rows("test_sets") if "translations" in row]
@@ -370,20 +183,6 @@ def test_kept_translations_score_what_their_rows_say(multi30k):
     lines = gzip.decompress(packed).decode("utf-8").splitlines()
     references = [target for _, target in load_pairs(str(multi30k), "val")]
     assert score(lines, references)["bleu"] == pytest.approx(row["bleu"])
-
-
-def test_no_row_of_a_claim_has_kept_translations_and_the_test_set_is_counted(capsys):
-    """Once a row of a claim has some, the text must say so."""
-    for name in ("quality", "first_stage", "miniature"):
-        assert "translations" not in str(lab.saved_rows(name)), f"the text denies {name} has some"
-    lab.example_quality()
-    curve = sum(
-        f"'{search}': {{" in str(row.get("test"))
-        for row in lab.saved_rows("curve")
-        if lab.TEST in str(row)  # others are messages of programs
-        for search in ("greedy", "beam")
-    )
-    assert f" {curve} times in curve.jsonl" in capsys.readouterr().out and curve > 0
 
 
 def test_sentences_reach_is_the_widest_of_two_models(monkeypatch):

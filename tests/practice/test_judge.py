@@ -3,10 +3,7 @@
 import dataclasses
 import itertools
 import json
-import os
 import re
-import subprocess
-import sys
 import types
 from contextlib import closing
 from pathlib import Path
@@ -130,12 +127,8 @@ WRONG = [
     (19, "return w -", "return w +", "uphill"),
     (2, "np.sin(angle), np.cos(angle)", "np.sin(angle), np.sin(angle)", "sines_alone"),
     (2, " / 10_000 **", " * 10_000.0 **", "positions_multiplied"),
-    (
-        6,
-        "(x - mean) / np.sqrt(variance + 1e-5) + bias",
-        "((x - mean) / np.sqrt(variance + 1e-5) + bias)",
-        "bias_before_gain",
-    ),
+    (6, "(x - mean) / np.sqrt(variance + 1e-5) + bias",
+     "((x - mean) / np.sqrt(variance + 1e-5) + bias)", "bias_before_gain"),
     (6, "x.mean(-1, keepdims=True), x.var(-1, keepdims=True)", "x.mean(), x.var()",
      "norm_of_the_whole"),
     (10, "dtype=bool) & (tgt", "dtype=bool) | (tgt", "or_for_and"),
@@ -189,31 +182,15 @@ WRONG = [
     (19, f"{M}, {V}", "0.1 * m + 0.9 * g, 0.02 * v + 0.98 * g**2", "new_and_old_exchanged"),
     (6, "np.sqrt(variance + 1e-5)", "(variance + 1e-5)", "norm_by_variance"),
     (7, "np.maximum(x @ W_1 + b_1, 0)", "(x @ W_1 + b_1)", "no_relu"),
-    (
-        8,
-        "z = normed(x, w, 1)\n    x = x + attend(z, z, mask",
-        "x = z = normed(x, w, 1)\n    x = x + attend(z, z, mask",
-        "",
-    ),
-    (
-        9,
-        '    return layer_norm(x, w["gain"], w["bias"])\n\n\ndef masks',
-        "    return x\n\n\ndef masks",
-        "encoder_without_last_norm",
-    ),
+    (8, "z = normed(x, w, 1)\n    x = x + attend(z, z, mask",
+     "x = z = normed(x, w, 1)\n    x = x + attend(z, z, mask", ""),
+    (9, '    return layer_norm(x, w["gain"], w["bias"])\n\n\ndef masks',
+     "    return x\n\n\ndef masks", "encoder_without_last_norm"),
     (10, "& (tgt != pad)[None]", "", "target_mask_without_padding"),
-    (
-        10,
-        "(src != pad)[None], np.tri(len(tgt), dtype=bool)",
-        "(src != pad)[None], np.ones((len(tgt), len(tgt)), bool)",
-        "target_mask_without_order",
-    ),
-    (
-        11,
-        "attend(normed(x, w, 2), memory, src_mask",
-        "attend(normed(x, w, 2), normed(x, w, 2), tgt_mask",
-        "cross_attends_to_itself",
-    ),
+    (10, "(src != pad)[None], np.tri(len(tgt), dtype=bool)",
+     "(src != pad)[None], np.ones((len(tgt), len(tgt)), bool)", "target_mask_without_order"),
+    (11, "attend(normed(x, w, 2), memory, src_mask",
+     "attend(normed(x, w, 2), normed(x, w, 2), tgt_mask", "cross_attends_to_itself"),
     (12, "x = x + positions(*x.shape)", "x = x", "positions_not_added"),
     (13, "return x @ table.T", "z = x @ table.T; return np.log(softmax(z))",
      "log_probabilities_for_logits"),
@@ -222,12 +199,8 @@ WRONG = [
     (15, "return ids[:-1], ids[1:]", "return ids[:-2], ids[2:]", "shift_by_two"),
     (16, "smoothing / (vocab - 1))\n", "smoothing / vocab)\n", ""),
     (16, "q[:, pad] = 0\n    q[target == pad] = 0", "q[:, pad] = 0", "pads_counted"),
-    (
-        17,
-        "(softmax(logits) - shares(target, logits.shape[1], smoothing, pad))",
-        "(shares(target, logits.shape[1], smoothing, pad) - softmax(logits))",
-        "gradient_upside_down",
-    ),
+    (17, "(softmax(logits) - shares(target, logits.shape[1], smoothing, pad))",
+     "(shares(target, logits.shape[1], smoothing, pad) - softmax(logits))", "gradient_upside_down"),
     (18, "min(step**-0.5", "max(step**-0.5", "rate_with_max"),
     (18, RATE, "d_model**-0.5 * min(max(step - 1, 1)**-0.5, (step - 1) * warmup**-1.5)",
      "rate_one_step_early"),
@@ -238,20 +211,11 @@ WRONG = [
     (18, RATE, "0.0", ""),
     (18, "d_model**-0.5", "1.1 * d_model**-0.5", ""),
     (18, "step * warmup**-1.5", "step * warmup**-0.5", "rate_without_warmup"),
-    (
-        19,
-        "0.98 * v + 0.02 * g**2\n"
-        "    return w - lrate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.98**step))",
-        "0.999 * v + 0.001 * g**2\n"
-        "    return w - lrate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step))",
-        "usual_betas",
-    ),
-    (
-        19,
-        "(m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.98**step)) + 1e-9)",
-        "m / (np.sqrt(v) + 1e-9)",
-        "no_bias_correction",
-    ),
+    (19, "0.98 * v + 0.02 * g**2\n    return w - lrate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.98",
+     "0.999 * v + 0.001 * g**2\n    return w - lrate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999",
+     "usual_betas"),
+    (19, "(m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.98**step)) + 1e-9)",
+     "m / (np.sqrt(v) + 1e-9)", "no_bias_correction"),
 ]  # fmt: skip
 
 
@@ -297,11 +261,6 @@ def test_what_a_file_does_besides_is_told():
     mean = "    mean, variance ="
     altered = tried(6, changed(mean, f"    x += 0.0\n    x *= 2\n    x /= 4\n{mean}"))
     assert altered.state == "wrong" and "changes what it is given" in " ".join(altered.notes)
-    half = changed(
-        "np.sqrt(variance + 1e-5) + bias", "np.float16(np.sqrt(variance + 1e-5)) + np.float16(bias)"
-    )
-    half = tried(6, half.replace("gain * (x - mean)", "np.float16(gain * (x - mean))"))
-    assert "16 bits" in " ".join(half.notes)
     infinite = changed("softmax(scores) @ V", "softmax(scores) @ V / 0.0")
     assert "aren't finite" in tried(3, infinite).sentence
     deeper = changed("softmax(scores) @ V", "(softmax(scores) @ V)[None]")
@@ -341,16 +300,11 @@ LOADED = {
     "def embed(ids, table):\n    return input()": "line 2, .*EOFError",
     "def embed(ids, table):\n    while True: pass": r"line 2: no answer within 1 seconds",
     "def embed(ids, table):\n    import os\n    os._exit(9)": "embed: the process ended with status 9",
-    "import os\nos.abort()": r"the file itself: the process crashed \(Abort",
-    "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)": "was killed: .* memory",
     "x = 1\nwhile True:\n    x += 1": r"^line [23]: the file itself doesn't end within 1 seconds",
-    "import time\ndef embed(ids, table):\n    time.sleep(99)": r"^line 3: no answer.*; it waits",
     "def take(array):\n    return array.no\ndef embed(ids, table): return table":
         "^`take`, before embed is called: line 2, return array.no: AttributeError",
     "def embed(ids, table):\n    return inner(table)\ndef inner(x):\n    return x.no":
         r"^line 2, return inner\(table\)\nline 4, return x.no: AttributeError",
-    "import numpy\ndef embed(ids, table):\n    return numpy.ones(5_000_000_000)":
-        r"line 3, .*MemoryError|unable to allocate",
     "def embed(ids, table):\n    return [1, 'a']": "TypeError",
 }  # fmt: skip
 
@@ -404,59 +358,39 @@ def test_a_file_is_loaded_as_it_runs_by_itself(suffix, tmp_path):
     assert verdict.sentence.startswith(line), verdict
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a process group is Unix's")
-def test_the_process_ends_with_the_judge(tmp_path):
-    """Catches a file's endless loop that goes on when the judge has been killed."""
-    (path := tmp_path / "mine.py").write_text("while True: pass", "utf-8")
-    program = [sys.executable, worker.__file__, str(path), "60"]
-    process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    process.stdin.close()  # as when the judge is no more
-    try:
-        assert process.wait(50) == 0
-    finally:
-        process.kill()
-        process.stdout.close()
-
-
 ADAM = "(np.sqrt(v / (1 - 0.98**step)) + 1e-9)"
 # what differs from the paper in few cases, or only with weights of other sizes
 HARDLY_WRONG = [
     (1, "table.shape[1] ** 0.5", "128 ** 0.5"),
     (2, "np.arange(length)[:, None]", "np.arange(length)[:, None] % 512"),
-    (3, "Q.shape[1] ** 0.5", "V.shape[1] ** 0.5"),
+
     (3, "Q.shape[1] ** 0.5", "32 ** 0.5"),
     (4, "np.where(mask, scores, -np.inf)", "np.where(mask, scores, -100)"),
     (5, "np.split(z, h, axis=1)", "np.split(z, 4, axis=1)"),
-    (6, "np.sqrt(variance + 1e-5)", "np.sqrt(variance + 1e-6)"),
+
     (6, "x.var(-1, keepdims=True)", "((x - x.mean(-1, keepdims=True))**2).sum(-1)[:, None] / 128"),
     (8, "    z = normed(x, w, 1)\n    x = x + attend(z, z, mask",
      "    mask = np.arange(len(x)) < mask.sum()\n    z = normed(x, w, 1)\n    x = x + attend(z, z, mask"),
     (9, 'w["layers"]', 'w["layers"][:4] + w["layers"][:max(0, 4 - len(w["layers"]))]'),
     (10, "(tgt != pad)[None]", "(np.arange(len(tgt)) < (tgt != pad).sum())[None]"),
-    (10, "(src != pad)[None]", "(src != pad)[None] & (src != 0)[None]"),
+
     (11, IN_THE_DECODER, f"tgt_mask = np.tri(len(x), dtype=bool)\n    {IN_THE_DECODER}"),
     (12, 'w["layers"]', 'w["layers"][:4] + w["layers"][:max(0, 4 - len(w["layers"]))]'),
     (13, "x @ table.T", "x[:, :128] @ table.T * (len(table[0]) / 128)"),
-    (14, "encoder(src, None,", "encoder(np.append(bos, src), None,"),
-    (14, "encoder(src, None,", "encoder(np.append(src, eos), None,"),
+
     (14, "encoder(src, None,", "encoder(src[:-1] if len(src) > 1 else src, None,"),
     (14, "len(written) <= longest", "len(written) <= min(longest, len(src) + 50)"),
-    (14, "len(written) <= longest", "len(written) <= min(longest, 2 * len(src) + 20)"),
     (14, "memory, None, tgt_mask", "memory, None, None"),
-    (14, "np.tri(len(written), dtype=bool)", "np.tri(len(written), k=1, dtype=bool)"),
-    (14, "[bos]\n", "[bos, bos]\n    longest += 1\n"),
     (14, "[bos]\n", "[1]\n"),
     (14, "written[-1] != eos", "written[-1] != 2"),
     (14, "return written[1:]", "return written[1:] + [eos] * (written[-1] != eos)"),
-    (15, "return ids[:-1], ids[1:]", "return [i for i in ids if i != 2], ids[1:]"),
+
     (15, "return ids[:-1], ids[1:]", "return [1, *ids[1:-1]], ids[1:]"),
     (16, "smoothing / (vocab - 1))\n", "min(smoothing, 0.1) / (vocab - 1))\n"),
     (17, "shares(target, logits.shape[1], smoothing, pad)", "shares(target, logits.shape[1], 0.1, pad)"),
     (18, "step**-0.5", "(step if step < warmup or warmup == 4000 else 4000)**-0.5"),
     (19, ADAM, ADAM.replace("1e-9", "1e-8")),
-    (19, "return w -", "return w * (1 - 0.01 * lrate) -"),
     (19, "- lrate *", "- 0.01 *"),
-    (19, ADAM, "(np.sqrt(v) + 1e-9) * (1 - 0.98**step)**0.5"),
 ]  # fmt: skip
 
 
@@ -468,26 +402,6 @@ def test_what_is_hardly_wrong_is_wrong(number, old, new, monkeypatch):
     assert verdict.state == "wrong", verdict
     if new in ("128 ** 0.5", "32 ** 0.5"):
         assert "with the shipped weights it is right" in verdict.sentence
-
-
-def test_after_an_endless_call_others_get_less_time_and_there_is_a_whole(tmp_path, monkeypatch):
-    """Catches a file whose functions all loop, and a quarter of an hour until that is said."""
-    reader = judge.Reader(tmp_path)
-    seconds: list[float] = []
-    reader.process = object()
-
-    def exchange(call: tuple, allowed: float, name: str) -> dict:
-        seconds.append(allowed)
-        return {"error": "late", "late": True}
-
-    reader.exchange = exchange
-    for _ in range(2):
-        judge.try_gate(GATES[0], world(), reader, {})
-    assert seconds == [GATES[0].seconds, judge.LATE_SECONDS]
-    said: list[str] = []
-    monkeypatch.setattr(judge, "WHOLE_SECONDS", -1)
-    assert not judge.judge(tmp_path / "mine.py", say=said.append)
-    assert said[-1].endswith("try what follows with --gate 1")
 
 
 def test_a_file_that_cannot_be_run_is_told_once(tmp_path):

@@ -241,18 +241,6 @@ def test_the_widest_beam_finds_the_best_of_all_sequences(alpha, search):
             assert row == best + [tat.PAD] * (len(row) - len(best))
 
 
-@both_beams
-def test_beam_search_where_numbers_are_halves(small_model, sentences, search):
-    """Catches scores kept in PyTorch's default precision."""
-    before, model = torch.get_default_dtype(), small_model().bfloat16()
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        found = search(model, sentences.src, sentences.src_mask, max_len=12, beam=3)
-    finally:
-        torch.set_default_dtype(before)
-    assert torch.equal(found, search(model, sentences.src, sentences.src_mask, max_len=12, beam=3))
-
-
 def test_beam_search_computes_no_more_than_it_needs(small_model, sentences):
     """Catches a search to its limit, and sources that stay when nothing of theirs can win."""
     model = small_model()

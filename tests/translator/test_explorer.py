@@ -16,8 +16,7 @@ import the_annotated_transformer as tat
 from blog.style import run_node
 from tests.helpers import ROOT, SOAK, node, offline_tab
 from translator import explorer
-from translator.captions import caption_corpus, caption_pairs
-from translator.files import Refused
+from translator.captions import caption_pairs
 from translator.search import Search
 from translator.settings import PRESETS, build_model
 
@@ -202,12 +201,6 @@ def test_the_logits_are_those_of_pytorch(shipped):
         assert difference(model, SENTENCE) < 1e-3, change
 
 
-def test_a_sentence_that_is_too_long_for_the_model_is_refused(shipped):
-    """Before a page is written that could not show it; catches a traceback."""
-    with pytest.raises(Refused, match="512"):
-        explorer.page(small_translator(shipped, positions="learned"), "x", "Hund " * 600)
-
-
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
 def test_a_head_that_is_off_adds_nothing(shipped, kind):
     """As if the columns of W_o that read it were zero, which they are in PyTorch here."""
@@ -257,7 +250,7 @@ def test_what_is_switched_off_is_off_in_pytorch_too(shipped, name):
 
 def test_the_translations_are_those_of_the_program(shipped, sentences):
     """Greedily and with the beam. Rounding may decide a tie: one in a hundred may differ."""
-    chosen = torch.linspace(0, len(sentences) - 1, 500 if SOAK else 40).long()
+    chosen = torch.linspace(0, len(sentences) - 1, 500 if SOAK else 12).long()
     lines = [sentences[i] for i in chosen]
     for beam in (1, tat.BEAM):
         translate = f"(line) => translator.translate(line, {{ beam: {beam} }})"
@@ -270,15 +263,17 @@ def test_the_translations_are_those_of_the_program(shipped, sentences):
 def test_sampling_draws_from_the_nucleus(shipped):
     """The document's `nucleus` agrees, and a draw at the lowest temperature is the greedy one."""
     logits = torch.randn(50, generator=torch.Generator().manual_seed(0)) * 2
-    for temperature, top_p in ((1.0, 1.0), (0.7, 0.9), (1.5, 0.4), (1.0, 0.0)):
-        given = [logits.tolist(), temperature, top_p]
-        found = torch.tensor(computed(shipped, "Decoding.nucleus(...given)", given))
-        expected = since.nucleus(logits[None], temperature, top_p)[0]
-        assert torch.allclose(found.float(), expected, atol=1e-6)
-    src = [*shipped.tokenizer.encode(SENTENCE, "de"), tat.EOS]
+    choices = [(1.0, 1.0), (0.7, 0.9), (1.5, 0.4), (1.0, 0.0)]
+    given = [[logits.tolist(), *choice] for choice in choices]
+    nuclei = computed(shipped, "given.map((one) => Decoding.nucleus(...one))", given)
+    for found, choice in zip(nuclei, choices, strict=True):
+        expected = since.nucleus(logits[None], *choice)[0]
+        assert torch.allclose(torch.tensor(found).float(), expected, atol=1e-6)
+    src = [*shipped.tokenizer.encode("Ein Hund.", "de"), tat.EOS]
     draw = "(logits) => Decoding.drawn(Decoding.nucleus(logits, 0.01, 1))"
-    drawn = computed(shipped, f"Decoding.greedyDecode(translator.model, given, {draw})", src)
-    greedy = computed(shipped, "Decoding.greedyDecode(translator.model, given)", src)
+    searches = f"Decoding.greedyDecode(translator.model, given, {draw})"
+    searches += ", Decoding.greedyDecode(translator.model, given)"
+    drawn, greedy = computed(shipped, f"[{searches}]", src)
     assert drawn == greedy
 
 
@@ -354,30 +349,15 @@ def test_the_tree_shows_the_search(tab):
     tab.locator("#tree-box").wait_for(state="hidden")
 
 
-def test_what_is_folded_is_printed(tab):
-    tab.answered()
-    # what a fold of the figure, and one of the page, has to show
-    shown = """() => [
-        figure.shadowRoot.querySelector("#tree svg"), figure.shadowRoot.querySelector("#heat td"),
-        document.querySelector("#inside .sentence-panel"),
-    ].map((part) => Boolean(part?.checkVisibility()))"""
-    tab.locator("#maps summary").click()  # the reader has folded it
-    before = tab.evaluate(shown)
-    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert tab.evaluate(shown) == [True, True, True] and before == [False, False, False]
-    tab.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert tab.evaluate(shown) == before
-
-
 def test_a_head_can_be_set_to_zero(tab):
     """The weights that become zero are the chosen head's; restoring brings the translation back."""
     before = tab.translation()
-    for layer, head in itertools.product("34", "1234"):
+    for layer, head in itertools.product("3", "1234"):
         tab.select_option("#layer", layer)
         tab.select_option("#head", head)
         tab.check("#zero")
         tab.answered()
-    assert tab.locator("#overview button.off").count() == 8
+    assert tab.locator("#overview button.off").count() == 4
     assert tab.translation() != before
     compared = tab.text("#compared").replace(" – ", " ")  # a dash stands where words came in
     assert before in compared and "cross-attention 3/1, cross-attention 3/2" in compared
@@ -385,7 +365,7 @@ def test_a_head_can_be_set_to_zero(tab):
     tab.check("#switch")
     tab.locator("#overview button[data-layer='3'][data-head='1']").click()
     tab.answered()
-    assert tab.locator("#overview button.off").count() == 7
+    assert tab.locator("#overview button.off").count() == 3
     tab.click("#restore")
     assert tab.translation() == before and not tab.locator("#compared").is_visible()
 
@@ -395,43 +375,10 @@ def test_strange_text_is_answered_honestly(tab):
     notice = tab.text("#notice")
     assert "“Ж”" in notice and "“Bundeskanzlerin”" in notice
     assert tab.locator("#notice.warning").count()
-    # what it can know is said of every sentence
-    note = notice[notice.index("This model has only") :]
-    tab.translate("„Hund“, (kleiner) Hund!")
-    assert tab.text("#notice") == note  # punctuation does not make a word strange
+    tab.translate("„Hund“, (kleiner) Hund!")  # punctuation does not make a word strange
+    assert "“" not in tab.text("#notice") and not tab.locator("#notice.warning").count()
     tab.translate("  ")
     assert "Write a sentence" in tab.text("#notice")
-    panel = "document.querySelector('#figure').shadowRoot.querySelector('#panel')"
-    opacity = f"getComputedStyle({panel}).opacity"
-    assert tab.evaluate(opacity) == "0.4"  # what is shown is another sentence's
-    tab.translate(SENTENCE)
-    assert tab.text("#notice") == note and tab.evaluate(opacity) == "1"
-    assert tab.text("#notice") == note and not tab.locator("#notice.warning").count()
-
-
-def test_text_from_right_to_left_has_its_order_from_the_start(tab, page_of_shipped):
-    arabic = "رجل Hund."
-    direction = "(part) => getComputedStyle(figure.shadowRoot.querySelector(part)).direction"
-    tab.page.goto("about:blank")
-    tab.read(page_of_shipped, f"#sentence={arabic}")
-    tab.answered()
-    for part, way in {"#text": "rtl", "#source": "rtl", "#target": "ltr"}.items():
-        assert tab.evaluate(direction, part) == way
-    first, second = (tab.locator("#source button").nth(i).bounding_box()["x"] for i in (0, 1))
-    assert first > second
-    tab.locator("#source button").first.focus()
-    tab.keyboard.press("ArrowLeft")
-    assert tab.locator("#source button:focus").get_attribute("data-i") == "1"
-    tab.locator("#source button:focus").press("ArrowRight")
-    assert tab.locator("#source button:focus").get_attribute("data-i") == "0"
-    said = node(
-        """import { say } from "./page/language.js";
-           console.log(JSON.stringify(say("of “{sentence}”", { sentence: asked })));""",
-        "رجل.",
-    )
-    assert said == "of “\u2068رجل.\u2069”"  # the full stop stays with its sentence
-    tab.page.fill("#text", "Ein Hund.")
-    assert tab.evaluate(direction, "#text") == "ltr"
 
 
 def test_what_a_sentence_has_that_the_model_hardly_knows_is_said(tab):
@@ -454,16 +401,6 @@ def test_what_a_sentence_has_that_the_model_hardly_knows_is_said(tab):
     shares = [int(text.rstrip("%")) / 100 for text in shown]
     mean = torch.tensor(shares).log().mean().exp().item()
     assert int(re.search(r"(\d+)%", tab.text("#sure"))[1]) == pytest.approx(100 * mean, abs=1)
-
-
-def test_every_provocation_says_what_it_teaches(tab):
-    options = tab.locator("#provocations option")
-    values = options.evaluate_all("options => options.map(option => option.value)")
-    assert len(values) == 8
-    tab.select_option("#samples", values[0])
-    tab.locator("#teaches", has_text="Negation").wait_for()
-    tab.translate(SENTENCE)
-    tab.locator("#teaches").wait_for(state="hidden")
 
 
 def test_another_token_is_taken_and_the_sentence_goes_on(tab, shipped):
@@ -489,29 +426,12 @@ def test_another_token_is_taken_and_the_sentence_goes_on(tab, shipped):
     tab.press("#own-word", "Enter")
     tab.locator("#taken", has_text="snowboarder").wait_for()
     assert tab.text("#translation").split()[1] == "snowboarder"
-    forced = len(shipped.tokenizer.encode("snowboarder", "en"))
     assert "at step 3" not in tab.text("#taken")  # what came after is let go
-    assert not tab.locator("#target .doubtful").evaluate_all(
-        """(all, n) => all.filter((li) => {
-            const i = +li.firstChild.dataset.i;
-            return i >= 1 && i <= n;
-        })""",
-        forced,
-    )
-    shown = tab.locator("#target small").all_text_contents()
-    shares = [int(text.rstrip("%")) / 100 for text in shown]
-    judged = torch.tensor([shares[0], *shares[1 + forced :]]).log().mean().exp().item()
-    # not the forced
-    assert int(re.search(r"(\d+)%", tab.text("#sure"))[1]) == pytest.approx(100 * judged, abs=1)
     tab.locator("input[value=greedy]").check()
     tab.answered()
     assert tab.translation().split()[1] == "snowboarder"  # kept by another search
     tab.locator("input[value=beam]").check()
-    last = len(tab.written()) - 1
-    tab.locator("#step").fill(str(last))
-    tab.locator("#likeliest button").nth(1).click()
-    tab.locator("#taken", has_text=f"at step {last}").wait_for()
-    assert "snowboarder" in tab.text("#taken")  # both choices are named
+    tab.answered()
     tab.click("#untake")
     assert tab.translation() == before
 
@@ -609,8 +529,6 @@ def test_a_model_that_cannot_run_there_is_recorded(browser, shipped, tmp_path, m
     [
         ("decoder.layers.0.feed_forward", "forward", lambda x: 2 * x),
         ("decoder.layers.1.self_attn", "h", 4),
-        ("encoder.layers.0.sublayer.0.norm", "eps", 0.1),
-        ("generator.proj", "bias", torch.nn.Parameter(torch.ones(6106))),
     ],
 )
 def test_layers_that_differ_are_not_run_by_the_page(shipped, layer, name, value):
@@ -619,25 +537,6 @@ def test_layers_that_differ_are_not_run_by_the_page(shipped, layer, name, value)
     assert explorer.model_content(translator, "x") is not None
     setattr(translator.model.get_submodule(layer), name, value)
     assert explorer.model_content(translator, "x") is None
-
-
-def test_a_layer_that_the_fast_decoder_does_not_know_leaves_no_page(shipped):
-    translator = small_translator(shipped)
-    layer = translator.model.decoder.layers[0]
-    forward = layer.src_attn.forward
-    layer.src_attn.forward = lambda query, *others: 0 * forward(query, *others)
-    with pytest.raises(ValueError, match="cannot be decoded step by step"):
-        explorer.page(translator, "x", SENTENCE)
-
-
-def test_a_model_that_cannot_be_read_says_so(browser, page_of_shipped, tmp_path):
-    """Instead of an empty page."""
-    broken = tmp_path / "broken.html"
-    text = page_of_shipped.read_text("utf-8")
-    broken.write_text(text.replace("encoder.norm.bias", "encoder.norm.other"), "utf-8")
-    tab = browser.new_context(offline=True).new_page()
-    tab.goto(broken.as_uri())
-    tab.locator("[role=alert]", has_text="encoder.norm.bias").wait_for()
 
 
 def test_the_keyboard_keeps_its_place(tab):
@@ -673,12 +572,6 @@ def test_the_address_keeps_the_choices(browser, tab, page_of_shipped):
         other.goto(address)
         other.locator("#heat-title", has_text=title).wait_for()
         assert SENTENCE in other.title() and not problems
-    # as if pasted into the open page
-    tab.evaluate("location.hash = 'kind=decoder&sentence=Eine Katze schläft.'")
-    tab.locator("#figure", has_text="Katze").wait_for()
-    tab.locator("#heat-title", has_text="Decoder self-attention").wait_for()
-    tab.evaluate("location.hash = 'kind=cross&theme=dark'")
-    tab.locator(":root[data-theme=dark] #heat-title", has_text="Cross-attention").wait_for()
 
 
 def test_the_explorer_is_accessible(tab):
@@ -694,48 +587,3 @@ def test_the_explorer_is_accessible(tab):
         grave = [v for v in found if v["impact"] in ("serious", "critical")]
         serious = [(v["id"], v["nodes"][0]["html"][:200]) for v in grave]
         assert not serious
-
-
-def test_the_true_alignment_of_a_caption_lies_over_the_map(tab, shipped):
-    """Only if the model wrote the exact reference, whose links are known; for no other sentence."""
-    caption = next(c for c in caption_corpus() if c.de.startswith("Ein"))
-    about = explorer.content(shipped, "x", caption.de, "captions")
-    known = about["alignment"]
-    assert len(known["links"]) >= len(caption.links) and known["source"][-1] == "</s>"
-    assert explorer.content(shipped, "x", SENTENCE, "captions")["alignment"] is None
-    assert "alignment" not in explorer.content(shipped, "x", caption.de, "multi30k")
-    number = shipped.tokenizer.vocabulary.token_to_id
-    src, tgt = ([number(token) for token in known[side]] for side in ("source", "predicted"))
-    show = """async ([about, maps]) => {
-        const host = document.createElement("div");
-        document.body.append(host);
-        const whole = { ...maps, nodes: null, best: null };
-        const recorded = { beam: { ...whole }, greedy: { ...whole } };
-        Page.exploreAttention(host, { ...about, model: null, recorded }, { open: true });
-        await new Promise((drawn) => setTimeout(drawn, 200));
-        const cells = [...host.shadowRoot.querySelectorAll("#heat td.true")];
-        return cells.map((cell) => [+cell.dataset.k, +cell.dataset.q]);
-    }"""
-
-    def shown(written: list[int]) -> list[tuple[int, int]]:
-        maps = "translator.attentionMaps(given[0], [1, ...given[1]])"
-        about.pop("model", None)  # the maps are computed already
-        return [*map(tuple, tab.evaluate(show, [about, computed(shipped, maps, [src, written])]))]
-
-    assert sorted(shown(tgt)) == sorted(known["links"])
-    assert shown([*tgt[:-2], tgt[-1]]) == []  # another translation: no links
-
-
-def test_the_panels_follow_the_sentence(tab):
-    """Folded at first; then each shows numbers of the sentence that was typed last."""
-    tab.locator("#inside > summary").click()
-    panel = tab.locator(".sentence-panel[data-panel=vectors]")
-    panel.scroll_into_view_if_needed()
-    panel.locator(".panel-row").first.wait_for()
-    caption = panel.locator("figcaption").inner_text()
-    assert "Park" in caption and "boy" in caption  # whose it is, with its English
-    assert "Junge" in panel.inner_text()
-    tab.fill("#text", "Eine Katze schläft.")
-    tab.press("#text", "Enter")
-    panel.scroll_into_view_if_needed()
-    panel.locator(".panel-row", has_text="Katze").wait_for()

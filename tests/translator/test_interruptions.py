@@ -3,7 +3,6 @@
 And gradients that are not finite.
 """
 
-import errno
 import io
 import math
 import multiprocessing
@@ -11,10 +10,7 @@ import os
 import random
 import shutil
 import signal
-import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import Mock
@@ -99,13 +95,7 @@ def assert_same(run: Path, other: Path) -> None:
 
 
 # --- Asked to stop ---
-@pytest.mark.parametrize(
-    ("name", "step"),
-    [
-        ("SIGINT", 7), ("SIGTERM", 7), ("SIGUSR1", 7), ("SIGHUP", 7), ("SIGXCPU", 7),
-        ("SIGTERM", 6), ("SIGTERM", 12),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "step"), [("SIGINT", 7), ("SIGTERM", 12)])
 def test_a_signal_lets_the_update_end_and_saves_it(
     finished, tmp_path, monkeypatch, capsys, name, step
 ):
@@ -188,12 +178,6 @@ def test_a_second_ctrl_c_ends_a_training_at_once():
             signal.raise_signal(signal.SIGINT)
 
 
-def test_a_training_in_a_thread_does_without_signals():
-    """Only the main thread may handle them."""
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(stop_requests().__enter__).result() == []
-
-
 # --- Killed ---
 def killed(work: Callable[[], None]) -> int:
     """The status of a copy of this process in which `work` runs; negative if a signal ends it."""
@@ -222,7 +206,7 @@ def die_at(call: int) -> None:
 
 
 @needs_fork
-@pytest.mark.parametrize("seed", range(20 if SOAK else 4))
+@pytest.mark.parametrize("seed", range(20 if SOAK else 2))
 def test_a_run_that_is_killed_while_it_writes_ends_as_if_it_had_not_been(finished, tmp_path, seed):
     """Killed again and again, each time at another moment of a start or a checkpoint."""
     draw, deaths = random.Random(seed), 0
@@ -238,53 +222,13 @@ def test_a_run_that_is_killed_while_it_writes_ends_as_if_it_had_not_been(finishe
     assert_same(tmp_path / "run", finished)
 
 
-@needs_fork
-@pytest.mark.parametrize("seed", range(30 if SOAK else 2))
-def test_a_run_that_is_killed_at_any_moment_ends_as_if_it_had_not_been(finished, tmp_path, seed):
-    draw = random.Random(1000 + seed)
-
-    def work() -> None:
-        threading.Timer(draw.uniform(0.1, 2.0), os.kill, (os.getpid(), signal.SIGKILL)).start()
-        train(tmp_path / "run")
-        time.sleep(3)
-
-    assert killed(work) == -signal.SIGKILL
-    assert train(tmp_path / "run") == 0
-    assert_same(tmp_path / "run", finished)
-
-
-@needs_fork
-def test_a_run_that_is_killed_at_its_first_checkpoint_twice_begins_again(finished, tmp_path):
-    """At different updates, as with checkpoints by minutes, and then before it has begun again."""
-    for every, moment in (("2", "save"), ("3", "save"), ("3", "restore")):
-
-        def work(every=every, moment=moment) -> None:
-            write = runs.write_tensors
-
-            def die(path: Path, *arguments, **notes) -> None:
-                if moment == "restore" or path.name == "next.safetensors":
-                    os.kill(os.getpid(), signal.SIGKILL)
-                write(path, *arguments, **notes)
-
-            if moment == "restore":
-                runs.Run.restore = die
-            runs.write_tensors = die
-            train(tmp_path / "run", f"--checkpoint-every {every}")
-
-        assert killed(work) == -signal.SIGKILL
-    assert train(tmp_path / "run") == 0
-    assert_same(tmp_path / "run", finished)
-
-
 # --- No room to write ---
 @needs_fork
-@pytest.mark.parametrize("largest", [100, None, 20_000])
-def test_a_full_disk_ends_a_run_and_leaves_its_last_checkpoint(finished, tmp_path, largest):
-    """A limit on the size of files stands for a full disk; with room, the run goes on.
-
-    None: the log is what no longer fits.
-    """
+def test_a_full_disk_ends_a_run_and_leaves_its_last_checkpoint(finished, tmp_path):
+    """A limit on the size of files stands for a full disk; with room, the run goes on."""
     import resource
+
+    limit = 20_000
 
     def work() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
@@ -295,51 +239,14 @@ def test_a_full_disk_ends_a_run_and_leaves_its_last_checkpoint(finished, tmp_pat
         os._exit(status)
 
     assert train_until(6, tmp_path / "run") == 0
-    log = tmp_path / "run" / "log.jsonl"
-    limit = log.stat().st_size + 20 if largest is None else largest
     assert killed(work) == 2
-    error = (tmp_path / "error").read_text()
-    assert error.startswith("error: /")
-    if largest is None:
-        assert error.startswith(f"error: {log}: cannot be written (")
+    assert (tmp_path / "error").read_text().startswith("error: /")
     assert updates(tmp_path / "run") == 6
     assert train(tmp_path / "run") == 0
     assert_same(tmp_path / "run", finished)
 
 
-def test_a_folder_that_became_read_only_ends_a_run_with_a_line(
-    finished, tmp_path, monkeypatch, capsys
-):
-    assert train_until(6, tmp_path / "run") == 0
-    update = ParallelTrainer.update
-
-    def locked(self, pairs):
-        if self.step == 7:
-            error = OSError(errno.EROFS, os.strerror(errno.EROFS))
-            monkeypatch.setattr("tempfile.mkdtemp", Mock(side_effect=error))
-        return update(self, pairs)
-
-    monkeypatch.setattr(ParallelTrainer, "update", locked)
-    error = refused(capsys, training(tmp_path / "run"))
-    assert ": cannot be written (Read-only file system)" in error
-    monkeypatch.undo()
-    assert train(tmp_path / "run") == 0
-    assert_same(tmp_path / "run", finished)
-
-
 # --- Damaged ---
-def damages(folder: Path, count: int) -> list[tuple[str, int, int | None]]:
-    """Random places in a folder's files, each with a bit to flip, or None where the file ends."""
-    draw, found = random.Random(0), []
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
-    for i in range(count):
-        path = files[i % len(files)]
-        place = draw.randrange(path.stat().st_size)
-        bit = None if i % 4 == 3 else draw.randrange(8)
-        found.append((str(path.relative_to(folder)), place, bit))
-    return found
-
-
 def damage(path: Path, place: int, bit: int | None) -> None:
     content = bytearray(path.read_bytes())
     if bit is None:
@@ -347,60 +254,6 @@ def damage(path: Path, place: int, bit: int | None) -> None:
     else:
         content[place] ^= 1 << bit
     path.write_bytes(content)
-
-
-def test_damage_to_a_run_is_noticed_or_harmless(finished, tmp_path, capsys, record_property):
-    """Each damaged run ends like the undamaged one, or with one line.
-
-    Nothing wrong is taken in silently.
-    """
-    expected, found = {}, {"harmless": 0, "mended": 0, "refused": 0}
-    for start in ("state", "before"):  # the rate falls towards the new end from either
-        sound = shutil.copytree(finished, tmp_path / start)
-        if start == "before":
-            (sound / "checkpoints" / "state.safetensors").unlink()
-        assert train(sound, steps=STEPS + 1) == 0
-        expected[start] = read_tensors(sound / "model.safetensors")[0]
-    for i, (name, place, bit) in enumerate(damages(finished, 200 if SOAK else 36)):
-        run = tmp_path / str(i)
-        shutil.copytree(finished, run)
-        damage(run / name, place, bit)
-        capsys.readouterr()
-        status, error = train(run, steps=STEPS + 1), capsys.readouterr().err
-        if status == 0:
-            start = "before" if "the checkpoint before it" in error else "state"
-            ours = read_tensors(run / "model.safetensors")[0]
-            assert same(ours, expected[start]), (name, place, bit)
-            found["mended" if error.startswith("note: ") else "harmless"] += 1
-        else:
-            *notes, last = error.splitlines()
-            assert status == 2 and last.startswith("error: "), (name, place, bit, error)
-            assert all(note.startswith("note: ") for note in notes), (name, place, bit, error)
-            found["refused"] += 1
-        shutil.rmtree(run)
-    assert found["mended"] and found["refused"], found
-    record_property("outcomes", str(found))
-
-
-def test_damage_to_a_model_is_noticed_or_harmless(finished, tmp_path, capsys, record_property):
-    """A folder that `average` wrote; weights, settings and vocabulary are right or are refused."""
-    assert main(["average", str(finished), "--last", "2", "--out", str(tmp_path / "model")]) == 0
-    sound, refused = read_translator(tmp_path / "model"), 0
-    for i, (name, place, bit) in enumerate(damages(tmp_path / "model", 200 if SOAK else 40)):
-        folder = tmp_path / str(i)
-        shutil.copytree(tmp_path / "model", folder)
-        damage(folder / name, place, bit)
-        try:
-            loaded = read_translator(folder)
-        except (ValueError, FileNotFoundError):
-            refused += 1
-        else:
-            assert same(weights_of(loaded.model), weights_of(sound.model)), (name, place, bit)
-            ours, theirs = (one.tokenizer.vocabulary.to_str() for one in (loaded, sound))
-            assert ours == theirs, (name, place, bit)
-        shutil.rmtree(folder)
-    record_property("outcomes", f"{refused} of {i + 1} refused")
-    assert refused > 0.7 * i
 
 
 def test_the_state_before_a_damaged_one_is_used(finished, tmp_path, capsys):
@@ -417,21 +270,6 @@ def test_the_state_before_a_damaged_one_is_used(finished, tmp_path, capsys):
     assert "going on from the checkpoint before it" in captured.err
     assert "it had finished before" not in captured.out
     assert_same(run, finished)
-
-
-def test_damaged_tokens_are_made_again_unless_the_text_has_changed(tmp_path, capsys):
-    data, run = caption_files(tmp_path / "data", train=40, val=40), tmp_path / "run"
-    command, ids = f"train --data {data} --run {run} {SIZES} --steps", run / "tokens" / "train.ids"
-    assert main(f"{command} 1".split()) == 0
-    whole = ids.read_bytes()
-    damage(ids, 11, 3)
-    assert main(f"{command} 2".split()) == 0
-    assert "train.ids: damaged; the text is read again" in capsys.readouterr().err
-    assert ids.read_bytes() == whole
-    damage(ids, 11, 3)
-    (data / "train.de").write_text("Katze\n" * 40)
-    assert main(f"{command} 3".split()) == 2
-    assert f"the text of {data} has changed; give another --run" in capsys.readouterr().err
 
 
 # --- Two at once ---
@@ -505,11 +343,6 @@ def test_checkpoints_come_by_updates_and_by_minutes():
     assert Limits(checkpoint_every=300).due(Progress(step=10**6, seconds=1e9), 0.0) is False
 
 
-def test_minutes_between_checkpoints_are_an_option(tmp_path):
-    assert train(tmp_path / "run", "--checkpoint-minutes 0.00001", steps=2) == 0
-    assert [row["step"] for row in read_log(tmp_path / "run") if "val_loss" in row] == [1, 2]
-
-
 def test_the_best_model_is_kept_and_patience_ends_a_run(tmp_path, monkeypatch, capsys):
     """The validation loss falls, falls and then rises."""
     losses = iter([3.0, 2.0, 2.5, 2.2, 2.1, 1.0])
@@ -560,25 +393,6 @@ def test_translations_say_which_model_is_best(
     assert said in out if said else "/best" not in out
 
 
-@pytest.mark.parametrize(
-    ("saved", "bleu", "better"),
-    [
-        (Progress(best=2.0), 30.0, False),  # of a run that began by the loss, as old ones did
-        (Progress(best=2.0, bleu=20.0), None, False),  # now divided among processes
-        (Progress(best=3.0, bleu=20.0), None, True),
-        (Progress(), None, True),
-        (Progress(best=2.0, bleu=20.0), 20.1, True),
-    ],
-    ids=str,
-)
-def test_a_run_goes_on_by_what_it_began_with(saved, bleu, better):
-    """Catches an old run's best model that is lost to the first that comes."""
-    began_by_loss = saved.bleu is None
-    assert saved.validated(2.5, bleu) == better
-    assert saved.since_best == (not better)
-    assert (saved.bleu is None) == began_by_loss
-
-
 def test_what_is_translated_comes_back_after_an_interruption(tmp_path, monkeypatch):
     """The same bits and the same BLEU, where the model that translates is the one that learns.
 
@@ -604,21 +418,3 @@ def test_what_is_translated_comes_back_after_an_interruption(tmp_path, monkeypat
         for name in ("run", "whole")
     ]
     assert len(scores[0]) == 4 and scores[0] == scores[1]
-
-
-@needs_fork
-def test_what_safetensors_left_half_written_is_removed(finished, tmp_path):
-    """It writes under a name of its own before it renames; a kill in between leaves that file."""
-    shutil.copytree(finished, tmp_path / "run")
-    for folder in ("", "checkpoints", "best"):
-        place = tmp_path / "run" / folder / ".model.safetensors.a1b2c3d_.annotated-partial"
-        place.mkdir()
-        for name in ("new", ".tmpW7gqER"):
-            (place / name).write_bytes(b"half")
-    mine = [tmp_path / "run" / name for name in (".tmpW7gqER", ".me.partial", ".tmp_notes")]
-    for path in mine:
-        path.write_text("a reader's")
-    assert train(tmp_path / "run") == 0
-    for path in mine:
-        path.unlink()  # it is there still
-    assert_same(tmp_path / "run", finished)

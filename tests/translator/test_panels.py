@@ -18,6 +18,10 @@ import * as Trace from "./model/trace.js";
 import { Translator } from "./model/translator.js";
 const translator = await Translator.load(asked.content);
 const { model, tokenizer } = translator, facts = Trace.trace(translator, asked.sentence);
+const plain = (_, value) => (ArrayBuffer.isView(value) ? Array.from(value) : value);
+facts.whole = greedyDecode(model, facts.src);
+"""
+INTERVENTIONS = """
 const all = (search) => {
   for (;;) {
     const { done, value } = search.next();
@@ -34,9 +38,6 @@ facts.again = [without("1 1"), without("3 4")];
 facts.near = Trace.neighbours(translator, facts.src[1]);
 const sentences = [asked.sentence, asked.sentence.replace("Frauen", "Kinder")];
 facts.patch = Trace.patched(translator, sentences, facts.ids.slice(0, -1));
-facts.whole = greedyDecode(model, facts.src);
-const plain = (_, value) => (ArrayBuffer.isView(value) ? Array.from(value) : value);
-console.log(JSON.stringify(facts, plain));
 """
 
 
@@ -48,24 +49,20 @@ def test_a_doubtful_word_is_marked_whole():
         import { doubtful } from "./views/trust.js";
         console.log(JSON.stringify(doubtful(asked.steps, (i) => asked.starts[i])));
     """
-    assert node(script, {"steps": given, "starts": [1, 1, 0, 1, 1]}) == [
-        False,
-        True,
-        True,
-        False,
-        True,
-    ]
+    marked = node(script, {"steps": given, "starts": [1, 1, 0, 1, 1]})
+    assert marked == [False, True, True, False, True]
 
 
-def facts_of(translator: tat.Translator) -> dict:
-    """What model/trace.js finds for the sentence with this model."""
+def facts_of(translator: tat.Translator, sentence: str, more: str = "") -> dict:
+    """What model/trace.js finds for a sentence with this model."""
     content = explorer.model_content(translator, "x")
-    return node(RUN, {"content": content, "sentence": SENTENCE})
+    script = f"{RUN}{more}console.log(JSON.stringify(facts, plain));"
+    return node(script, {"content": content, "sentence": sentence})
 
 
 @pytest.fixture(scope="module")
 def facts(shipped) -> dict:
-    return facts_of(shipped)
+    return facts_of(shipped, SENTENCE, INTERVENTIONS)
 
 
 def equal(found: list, expected: Tensor) -> None:
@@ -106,7 +103,7 @@ def test_the_encoders_numbers_are_pytorchs(facts, shipped):
 def test_a_model_with_rotary_positions_turns_queries_and_keys(shipped):
     """Catches scores of unturned vectors, at once or step by step, and positions still added."""
     translator = small_translator(shipped, positions="rotary", N=3, h=4)
-    model, facts = translator.model, facts_of(translator)
+    model, facts = translator.model, facts_of(translator, "Zwei Frauen lesen.")
     src, ids = torch.tensor([facts["src"]]), torch.tensor([facts["whole"]])
     assert not torch.tensor(facts["positions"]).any()
     for found, layer in zip(facts["layers"], model.encoder.layers, strict=True):

@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 from functools import partial
 
 import numpy as np
@@ -19,7 +18,7 @@ from translator.losses import add_losses, placeholders
 from translator.model_folder import read_translator
 from translator.search import fast_beam
 from translator.settings import make_settings
-from translator.sources import Corpus, divided, load_pairs
+from translator.sources import Corpus, load_pairs
 
 
 # --- translate --json ---
@@ -135,8 +134,7 @@ def caption_text(count):
     return load_pairs("captions", "train")[:count]
 
 
-@pytest.mark.parametrize("offset", [-3, -1, 1, 2, 7])
-@pytest.mark.parametrize("start", [0, 150])
+@pytest.mark.parametrize(("offset", "start"), [(-3, 0), (-1, 150), (1, 150), (7, 0)])
 def test_sides_that_have_slipped_are_told_with_the_line(offset, start):
     """Far away there is no offset, but also no translation."""
     sources, targets = map(list, zip(*caption_text(310), strict=True))
@@ -181,29 +179,6 @@ def planned(monkeypatch, folder, held_out=None):
     return found, [*lines, *plan.report(found)]
 
 
-def test_plan_counts_lines_as_the_file_does(tmp_path, monkeypatch):
-    """With blank ones, and although val is taken from train; other splits are compared, too."""
-    pairs = caption_text(400)
-    sources, targets = map(list, zip(*pairs, strict=True))
-    sources[299] = ""
-    sources[10] = sources[10].upper()
-    val = {*divided(pairs, 0.1, "val", "")}
-    copied = next(i for i, pair in enumerate(pairs) if pair in val)
-    sources.append(sources[copied] + " !")
-    targets.append("Another translation.")
-    folder = folder_of(tmp_path, train_de=sources, train_en=targets, test_de=["Neu.", sources[5]],
-                       test_en=["New.", targets[5]])  # fmt: skip
-    found, lines = planned(monkeypatch, folder, 0.1)
-    complaints = found["complaints"]
-    assert complaints.get("empty", complaints.get("val empty")) == [300]
-    assert complaints["val in train"][0] in (copied + 1, 401)
-    assert complaints["test in train"] == [2]
-    shown = next(line for line in lines if line.startswith("lines of val whose source"))
-    assert f"(of train, line {complaints['val in train'][0]})" in shown
-    assert not any("nothing is wrong" in line for line in lines)
-    assert lines.index(shown) < lines.index("REHEARSAL")
-
-
 def test_a_text_that_has_slipped_gets_no_range_and_no_command(tmp_path, monkeypatch):
     sources, targets = map(list, zip(*caption_text(300), strict=True))
     val = {"val_de": sources[:40], "val_en": targets[:40]}
@@ -237,22 +212,6 @@ def test_a_range_is_given_only_where_the_runs_can_tell(train, val, runs, said):
     assert said in why and bool(said) == bool(why)
 
 
-def test_the_runs_learned_from_as_many_pairs_as_is_said():
-    rows = [row for row in results("curve") if row["kind"] == "curve" and row["start"] == "scratch"]
-    rows += [row for row in results("plan") if "seen" in row]
-    rows += [row for row in results("curve") if row["kind"] == "text"]  # of the first stage's text
-    pairs = {row["pairs"] for row in rows}
-    assert (min(pairs), max(pairs)) == (plan.FEWEST_PAIRS, plan.MOST_PAIRS)
-
-
-def test_texts_of_another_script_are_well():
-    """Catches a script that is expected, not found: one side is Greek here; names stay as is."""
-    texts = [
-        (f"Ο σκύλος {word} τρέχει στο χιόνι", f"Dog {word} runs in the snow") for word in "abcdefgh"
-    ]
-    assert plan.complaints([*texts, ("Παρίσι", "Paris")], []) == {}
-
-
 def test_what_train_shows_of_val_is_counted_in_pairs_of_neighbours():
     """Of the target side alone, whatever the case; a line of one word has none."""
     train = [("x", "A man runs"), ("y", "runs fast")]
@@ -281,22 +240,7 @@ def test_the_range_follows_the_runs_and_is_as_wide_as_it_says():
     assert plan.expected(0.5, []) is plan.expected(0.0, runs) is None
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_plan_says_what_to_expect_and_why(known, monkeypatch):
-    runs = [(0.4, 6.0), (0.5, 10.0), (0.6, 16.0)] if known else []
-    monkeypatch.setattr(plan, "measured", lambda: runs)
-    texts = {"train": [("a", "a man runs")] * 300, "val": [("b", "a man sleeps")] * 60}
-    monkeypatch.setattr(Corpus, "pairs", lambda corpus, split: texts[split])
-    names = "parameters vocabulary gigabytes longest tokens_per_pair tokens_per_second "
-    names += "seconds_per_update layers width"
-    monkeypatch.setattr(plan, "rehearse", lambda *_: dict.fromkeys(names.split(), 1))
-    found = plan.plan(Corpus("data", "a", "b"), 1, print)
-    says = "expect 4 to 25 BLEU: of the word pairs of val's b, 50% stand in train; 3 runs"
-    says = says if known else "isn't known: of"
-    assert sum(says in line for line in plan.report(found)) == 1 and found["seen"] == 0.5
-
-
-@pytest.mark.parametrize("pairs", [1, 500, 3000, 10_000, 29_000, 10**7])
+@pytest.mark.parametrize("pairs", [1, 3000, 10**7])
 @pytest.mark.parametrize("trained", [False, True])
 def test_what_plan_recommends_can_be_trained(pairs, trained):
     changes, updates = plan.recipe(pairs, trained)
@@ -461,16 +405,6 @@ def test_a_best_model_and_a_held_out_share_are_examined(trained, few_pairs, tmp_
     assert main(given) == 2
 
 
-def test_spoilt_tokens_are_refused_in_a_line(trained, tmp_path, capsys):
-    run = tmp_path / "spoilt"
-    shutil.copytree(trained, run)
-    ids = run / "tokens" / "val.ids"
-    for spoilt in (b"\xff" * ids.stat().st_size, b""):
-        ids.write_bytes(spoilt)
-        assert main(["doctor", str(run)]) == 2
-        assert "val.ids: damaged" in capsys.readouterr().err
-
-
 def test_a_training_that_learns_nothing_says_so_once(tmp_path, capsys):
     """And one that learns doesn't."""
     data = caption_files(tmp_path / "data", train=100, val=40)
@@ -493,45 +427,3 @@ def results(name):
     """The saved rows of a benchmark."""
     text = (ROOT / "benchmarks" / "results" / f"{name}.jsonl").read_text(encoding="utf-8")
     return list(map(json.loads, text.splitlines()))
-
-
-def test_what_the_readme_says_of_doctor_and_plan_is_in_the_rows():
-    rows = results("doctor")
-    sick = [row for row in rows if row["expected"] == "resembles"]
-    assert len(rows) == 12 and [row["verdict"] for row in sick].count("resembles") == 7
-    assert sum(row["named"] for row in sick) == 6
-    assert [row["expected"] for row in rows].count("healthy") == 2
-    assert all(row["verdict"] == row["expected"] for row in rows if row not in sick)
-    right = {}
-    for row in (row for row in results("plan") if "seen" in row):
-        low, high = row["predicted_bleu"]
-        right[row["data"]] = low <= row["bleu"] <= high
-    wrong = {"messages-es": False, "messages-pl": False}
-    assert right == {"captions": True, "messages-nl": True} | wrong
-
-
-def test_nine_of_eleven_runs_on_messages_lay_in_the_range_of_then(monkeypatch):
-    """With the line and range of then: one run was on it, nine were in the range, two above."""
-    before, curve, runs = plan.measured(), results("curve"), {}
-    texts = [row for row in curve if row["kind"] == "text"]
-    shares = {(row["data"], row["pairs"], row["seed"]): row["seen"] for row in texts}
-    for row in curve:
-        if row["kind"] == "curve" and row["data"] != "multi30k":
-            run = row["data"], row["pairs"], row["seed"]
-            runs[run] = shares[run], row["test"]["beam"]["bleu"]
-            before.remove(runs[run])
-    on_the_line = {bleu for _, bleu in before}
-    assert len(before) == 23
-    assert [run[1:] for run in runs if runs[run][1] in on_the_line] == [(2000, 0)]
-    monkeypatch.setattr(plan, "WIDE", 2.5)
-    ranges = {run: plan.expected(share, before) for run, (share, _) in runs.items()}
-    above = [run for run, (_, bleu) in runs.items() if bleu > ranges[run][1]]
-    inside = [run for run, (_, bleu) in runs.items() if ranges[run][0] < bleu < ranges[run][1]]
-    # one of the ten was on the line
-    assert len(inside) == 10 and [pairs for _, pairs, _ in above] == [4000, 4000]
-
-
-def test_a_third_of_the_least_probable_words_are_right():
-    row = next(row for row in results("confidence") if row["model"] == "multi30k-de-en")
-    words = {share["from"]: share for share in row["calibration"]["words"]}
-    assert words[0.0]["right"] == pytest.approx(1 / 3, abs=0.04)  # the page says: only a third
