@@ -184,7 +184,8 @@ def test_a_model_without_a_log_gets_no_row(rows_of, trained, tmp_path, capsys):
 
 def test_a_missing_package_and_a_device_that_cannot_be_used_are_said(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    monkeypatch.delitem(sys.modules, "benchmarks.resample")
+    for module in ("sacrebleu.metrics", "benchmarks.resample"):
+        monkeypatch.delitem(sys.modules, module)
     assert door.main(["resample"]) == 2
     assert "pip install sacrebleu" in capsys.readouterr().err
     monkeypatch.setenv("ANNOTATED_DEVICE", "gpu")
