@@ -115,8 +115,8 @@ def reported(trainer: tat.Trainer, pairs: list[Pair]) -> dict[str, float]:
 def findings(
     make: Callable[[], examine.Patient], pairs: list[Pair], exams: list[str]
 ) -> dict[str, float | None]:
-    """The values of all tests, rounded; None for what is no number."""
-    values = examine.examine(make, pairs, exams)
+    """The values of all tests that can be asked, rounded; None for what is no number."""
+    values = [item for item in examine.examine(make, pairs, exams) if item.value is not None]
     return {test: float(f"{value:.5g}") if math.isfinite(value) else None for test, value in values}
 
 

@@ -86,11 +86,11 @@ def check(*exams: str, **parts: Any) -> None:
         findings = examine.examine(functools.partial(examine.of_document, HEALTHY), pairs, exams)
         sick = [finding for finding in findings if finding.ill]
         differs = None if sick else difference()
-    measured = [finding for finding in sick if not math.isnan(finding.value)]
+    measured = [finding for finding in sick if not math.isnan(finding.value or 0)]
     if len(measured) < len(sick):
         print(NO_NUMBER.format(len(sick) - len(measured)))
     if differs:
-        print(f"not yet: {len(findings)} tests find nothing, but it has another {differs}")
+        print(f"not yet: {len(findings)} tests find nothing; unlike the document's: {differs}")
     if not sick and not differs:
         print(f"well: {len(findings)} tests, and nothing ill")
     print(*measured, sep="\n", end="\n" if measured else "")
@@ -175,7 +175,7 @@ def init(self, src: Tensor, tgt: Tensor | None = None, pad: int = PAD) -> None:
         self.tgt_mask, self.ntokens = tat.target_mask(self.tgt, pad), int((self.tgt_y != pad).sum())
 
 
-check("loss", Batch____init__=init)
+check("wires", "loss", Batch____init__=init)
 
 
 # %%
@@ -192,7 +192,7 @@ def example_answer_3() -> None:
             self.tgt_mask = tat.target_mask(self.tgt, pad)
             self.ntokens = int((self.tgt_y != pad).sum())
 
-    check("loss", Batch____init__=init)
+    check("wires", "loss", Batch____init__=init)
 
 
 # %% [markdown]

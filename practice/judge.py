@@ -42,7 +42,7 @@ NEXT = (
     "next: diagnose. In practice/clinic.ipynb, find the mistakes of others; "
     "then let your own code learn: --learn"
 )
-WRITTEN_IN = "is a width, a number of layers or heads, or an id written into it?"
+WRITTEN_IN = "is a width, a length, a number of layers or heads, or an id written into it?"
 LOOKING_SECONDS = 20  # of the processor, in which a mistake must be found
 CHANGES = "it changes what it is given, which others still need"
 STATES = {"fatal": "unread", "empty": "empty"}  # of a gate, by what a reply has beside its error
@@ -225,19 +225,21 @@ class Trial:
         self.expected: list[Any] = []
         self.failure: dict[str, Any] = {}  # of the first case without a result
         self.notes: list[str] = []
-        self.mend = ""  # which gates to mend first
+        self.mend = ""  # which gates to mend first, of what it uses
+        self.earlier = 0  # the gate at which this function was wrong already
         self.seconds = 0.0
 
     def ask(self, reader: Reader, wrong: dict[str, int], end: float) -> None:
         """Ask one case after the other, until one has no result; arguments as of `try_gate`."""
         gate = self.gate
+        self.earlier = wrong.get(gate.function, 0)
         for number, (arguments, answer) in enumerate(self.cases, 1):
             progress(f"{gate.title}, case {number} of {len(self.cases)}")
             start = time.perf_counter()
             allowed = min(gate.seconds, max(1, end - time.monotonic()))
             reply = reader.ask(gate.function, as_arrays(arguments), gate.parts, allowed)
             self.seconds += time.perf_counter() - start
-            self.mend = what_to_mend(reply.get("calls", ()), wrong, gate.function)
+            self.mend = gates_of(reply.get("calls", ()), wrong, gate.function)
             if "error" in reply:
                 self.failure = reply
                 return
@@ -264,7 +266,9 @@ class Trial:
             sentence = self.explanation(bad)
         elif self.failure:
             state = next((s for key, s in STATES.items() if key in self.failure), "wrong")
-            sentence = self.failure["error"] + self.mend
+            sentence = self.failure["error"]
+            if self.mend:
+                sentence += f"; it uses what is wrong at {self.mend}"
         elif CHANGES in self.notes:
             state = "wrong"
             sentence = "right numbers, but:"
@@ -289,23 +293,25 @@ class Trial:
                 return f"{sentence_of(names)}\nwith weights of other sizes it gives something else: {WRITTEN_IN}"
         where = difference(self.results[bad], self.expected[bad], self.gate.axes)
         sizes = sizes_of(self.cases[bad][0])
-        where += self.mend or f" (case {bad + 1} of {len(self.cases)}, given {sizes})"
+        if self.mend:
+            return f"{where}; first mend what it uses: {self.mend}"
+        where += f" (case {bad + 1} of {len(self.cases)}, given {sizes})"
+        if self.earlier:
+            return f"{where}; first mend gate {self.earlier}, which asks the same function"
         if bad >= self.shipped:
             where += f"\nwith the shipped weights it is right: {WRITTEN_IN}"
-        return where if self.mend else f"{where}; no mistake that I tried gives this"
+        return f"{where}; no mistake that I tried gives this"
 
     def answers(self) -> list[Callable[[], Any]]:
         """What computes the right answers of the cases that have a result."""
         return [answer for _, answer in self.cases[: len(self.results)]]
 
 
-def what_to_mend(calls: Iterable[str], wrong: dict[str, int], function: str) -> str:
-    """The gates of the wrong functions that a function calls, in a sentence; empty if none is."""
+def gates_of(calls: Iterable[str], wrong: dict[str, int], function: str) -> str:
+    """The gates of the wrong functions that a function calls; empty if none is wrong."""
     numbers = sorted({wrong[name] for name in calls if name in wrong and name != function})
-    if not numbers:
-        return ""
-    gates = ", ".join(map(str, numbers))
-    return f"; first mend what it uses: gate{'s' * (len(numbers) > 1)} {gates}"
+    gates = "gates" if len(numbers) > 1 else "gate"
+    return f"{gates} {', '.join(map(str, numbers))}" if numbers else ""
 
 
 def sentence_of(names: list[str]) -> str:

@@ -36,6 +36,7 @@ MODULE = "judged_file"  # a name that no library has: the file's own may be that
 MAGIC = re.compile(r"^([ \t]*)(?=%{1,2}[a-z]|!\w)", re.M)  # a notebook's line for IPython begins
 WAITING_SHARE = 0.05  # of the time that passes: who computes less is waiting
 MOST_LINES = 6  # of a trace
+MOST_SHOWN, MOST_PRINTED = 2000, 1_000_000  # characters of what the file prints
 ROOMS = Path(__file__).parent
 LEARN = "learn"  # a call that isn't a gate's: its arguments are an action of `learner.py`
 
@@ -47,6 +48,19 @@ def limit_memory() -> None:
 
         limit = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * SHARE)
         resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+class Paper(io.TextIOWrapper):
+    """What the file prints, cut short; printing without end is an error, which has a line."""
+
+    length = 0
+
+    def write(self, text: str) -> int:
+        super().write(text[: max(MOST_SHOWN - self.length, 0)])
+        self.length += len(text)
+        if self.length > MOST_PRINTED:
+            raise RuntimeError(f"it has printed {MOST_PRINTED:,} characters: does it ever end?")
+        return len(text)
 
 
 def cells(path: str) -> list[str]:
@@ -155,8 +169,9 @@ def answer(module: Any, function: str, arguments: tuple, parts: int) -> dict[str
     """Call a function of the file: its result, as `parts` arrays if several, or what is wrong."""
     if not callable(call := getattr(module, function, None)):
         return {"error": f"there is no function {function}"}
-    printed = io.StringIO()
-    with redirect_stdout(printed):
+    printed = io.BytesIO()
+    paper = Paper(printed, "utf-8", "replace", write_through=True)
+    with redirect_stdout(paper):
         try:
             handed = given(list(arguments), getattr(module, "take", lambda array: array))
         except Exception as error:
@@ -169,7 +184,7 @@ def answer(module: Any, function: str, arguments: tuple, parts: int) -> dict[str
         if parts and (not hasattr(result, "__len__") or len(result) != parts):
             return {"error": f"{function} should give {parts} things"}
         arrays = [array(item) for item in result] if parts else array(result)
-    reply: dict[str, Any] = {"result": arrays, "printed": printed.getvalue()[:200]}
+    reply: dict[str, Any] = {"result": arrays, "printed": printed.getvalue().decode()[:200]}
     if pickle.dumps(handed) != before:
         reply["changed"] = True
     return reply
@@ -196,6 +211,8 @@ def main(path: str, loading_seconds: float) -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a call isn't what the file may read,
     os.dup2(2, 1)  # and what it prints isn't an answer
+    errors = os.fdopen(os.dup(2), "wb")
+    sys.stdout = sys.stderr = Paper(errors, "utf-8", "replace", line_buffering=True)
     limit_memory()
     waiting = queue_of(calls)
     module: Any = None

@@ -310,19 +310,18 @@ def of_modes(
     return [*symptoms, Symptom("held out", "well", sentence)]
 
 
-def of_finding(finding: Finding) -> Symptom:
-    """An examination's finding, with bounds for real text."""
-    test = TESTS[finding.test]
-    value = finding.value
-    state = "ill" if finding.ill else "well"
-    if finding.test == "swap" and math.isfinite(value):
+def of_finding(name: str, value: float) -> Symptom:
+    """What a test of the examination has measured, with bounds for real text."""
+    test = TESTS[name]
+    state = "ill" if Finding(name, value).ill else "well"
+    if name == "swap" and math.isfinite(value):
         state = "well" if value > YOUNG else "young" if value > 0.05 else "ill"
-    if finding.test == "overlap":
+    if name == "overlap":
         state = "well" if value > 0.1 else "young" if value > 0.03 else "ill"
-    if finding.test in ("alone", "fed back") and value >= 0.9:
+    if name in ("alone", "fed back") and value >= 0.9:
         state = "well"  # of two tokens as good as alike, rounding takes either
     means = {"well": "", "young": ": it reads, but little as yet", "ill": f": {test.means}"}[state]
-    return Symptom(finding.test, state, test.measured.format(value) + means)
+    return Symptom(name, state, test.measured.format(value) + means)
 
 
 @functools.cache
@@ -408,7 +407,9 @@ def diagnose(
     bleu, translations = of_translations(rows, pairs, translator, expected)
     findings = examine(lambda: patient, pairs, EXAMS)
     # its decoding never sees a reference
-    examined = [of_finding(finding) for finding in findings if finding.test != "peeks"]
+    examined = [
+        of_finding(name, value) for name, value in findings if name != "peeks" and value is not None
+    ]
     learning = [translations, of_variety(rows, pairs)]
     learning += of_modes(patient, some_of_train(store), pairs, log, translations.state == "well")
     of_run = of_log(log, settings.warmup, store.guessing() if store else None)

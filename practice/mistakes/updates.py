@@ -87,7 +87,7 @@ mistake(
     kind="adam",
     line="SGD with Adam's rate",
     section=ADAM,
-    seen_by="gradient",
+    seen_by="heart",
     belief="An optimiser is an optimiser.",
     effect="SGD moves by rate times gradient, Adam by the rate: most weights stand still.",
     Adam=lambda parameters, lr, **_: torch.optim.SGD(parameters, lr=lr),

@@ -62,13 +62,15 @@ def cleared_by_the_optimiser(self, pairs):
 @pytest.mark.parametrize(
     ("said", "exams", "parts"),
     [
-        ("another translation", ["wires"],
+        ("document's: translation", ["wires"],
          {"split_heads": lambda x, h: x.unflatten(-1, (-1, h)).transpose(1, 2)}),
-        ("another gradient", ["wires", "gradient"],
+        ("document's: gradient", ["wires", "gradient"],
          {"Transformer__encode": embedded_without_gradient}),
-        ("another loss", ["gradient"], {"Trainer__gradient": divided_by_pairs}),
+        ("document's: loss", ["gradient"], {"Trainer__gradient": divided_by_pairs}),
         ("Does the mask leave each row a key", ["wires"],
          {"attention": mistakes.masks.attention_with(flipped=True)}),
+        ("it sees the future", ["wires", "loss"],
+         {"Batch____init__": mistakes.batches.batch_with(*[lambda tgt: tgt[:, 1:]] * 2)}),
         ("well:", ["gradient"], {"Trainer__gradient": cleared_by_the_optimiser}),
         ("well:", ["wires"], {"attention": mistakes.masks.attention_with(fill=-1e9)}),
     ],

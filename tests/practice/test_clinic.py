@@ -12,6 +12,7 @@ import re
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import the_annotated_transformer as tat
 from practice import examine, mistakes
@@ -92,6 +93,14 @@ def test_each_mistake_says_where_the_document_explains_it():
 # --- What is found, and by which examination ---
 
 
+@pytest.mark.parametrize("name", [name for name, m in CATALOGUE.items() if m.kind == "shift"])
+def test_a_loss_of_other_targets_is_explained(name):
+    """Catches a loss that is divided by other words than those it is of."""
+    with mistakes.made(name):
+        found = ill(functools.partial(examine.of_document, HEALTHY), exams=["loss"])
+    assert list(found) == ["recomputed"]
+
+
 @pytest.mark.parametrize("name", [name for name, m in CATALOGUE.items() if m.seen_by in CHEAP])
 def test_a_mistake_is_found_by_the_examination_that_its_entry_names(name):
     """Catches a test that sees nothing any more, and an entry whose examination isn't the first."""
@@ -164,6 +173,7 @@ class Own(nn.Module):
         share = wrong.get("dropout", 0.1)
         self.body = nn.Transformer(d, 4, 2, 2, 64, dropout=share, batch_first=True)
         self.over_batch = nn.BatchNorm1d(d) if wrong.get("over_batch") else nn.Identity()
+        self.last = nn.Linear(d, d) if wrong.get("left_out") else nn.Identity()
         self.out = nn.Linear(d, vocab)
         if wrong.get("zero"):  # as some begin, so that nothing is predicted at first
             nn.init.zeros_(self.out.weight)
@@ -178,6 +188,8 @@ class Own(nn.Module):
         padding = {"src_key_padding_mask": hidden, "memory_key_padding_mask": hidden}
         x = self.body(embed(src), embed(tgt), tgt_mask=causal, **padding)
         x = nn.functional.dropout(x, self.wrong.get("always", 0.0))  # in evaluation, too
+        if not self.training or random.random() >= self.wrong.get("left_out", 0):  # LayerDrop
+            x = self.last(x)
         return self.out(self.over_batch(x.mT).mT)
 
 
@@ -185,19 +197,22 @@ def own(rate=1e-3, smoothing=0.0, **wrong) -> examine.Patient:
     """That model as the examination takes one's own: by its functions."""
     torch.manual_seed(0)
     model = Own(len(tat.LETTERS), **wrong)
-    adam = torch.optim.Adam(model.parameters(), lr=rate)
+    optimiser = wrong.get("optimiser", torch.optim.Adam)(model.parameters(), lr=rate)
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))
+    evaluated = average.module if wrong.get("average") else model
 
     def predict(pairs: list[Pair]) -> Tensor:
-        model.eval()
+        evaluated.eval()
         with torch.no_grad():
             src, tgt = tat.pad_rows([p.src for p in pairs]), tat.pad_rows([p.tgt for p in pairs])
-            return model(src, tgt[:, :-1])
+            return evaluated(src, tgt[:, :-1])
 
     def update(pairs: list[Pair]) -> float:
         model.train()
-        adam.zero_grad()
+        optimiser.zero_grad()
+        pairs = wrong.get("taught", list)(pairs)
         src, tgt = tat.pad_rows([p.src for p in pairs]), tat.pad_rows([p.tgt for p in pairs])
-        extra = wrong["extra"](model) if "extra" in wrong else 0.0
+        extra = wrong["extra"](model, src) if "extra" in wrong else 0.0
         each = nn.functional.cross_entropy(
             model(src, tgt[:, :-1]).mT, tgt[:, 1:], ignore_index=PAD, label_smoothing=smoothing,
             reduction="none",
@@ -208,24 +223,40 @@ def own(rate=1e-3, smoothing=0.0, **wrong) -> examine.Patient:
             mean = (each.sum(1) / counts).mean()
         loss = mean + extra
         loss.backward()
-        adam.step()
+        optimiser.step()
+        average.update_parameters(model)
         return loss.item()
 
-    return examine.Patient(predict, model, update, smoothing=smoothing)
+    return examine.Patient(predict, model, update, smoothing=smoothing, rate=lambda: rate)
 
 
-def decay(model: nn.Module) -> Tensor:
+def decay(model: nn.Module, src: Tensor) -> Tensor:
     """A term in the loss that isn't the pairs'."""
     return 1e-3 * sum(p.square().sum() for p in model.parameters())
 
 
+def of_source(model: nn.Module, src: Tensor) -> Tensor:
+    """The loss of reading the source."""
+    return nn.functional.cross_entropy(model.out(model.table(src)).mT, src, ignore_index=PAD)
+
+
+def without_correction(parameters, lr: float) -> torch.optim.Optimizer:
+    """Adam whose averages begin at zero, uncorrected."""
+    adam = CATALOGUE["no_bias_correction"].puts["Adam"]
+    return adam(parameters, lr, (0.9, 0.98), 1e-9)
+
+
 HEALTHY_OWN = [
     {}, {"rate": 3e-3}, {"smoothing": 0.1}, {"zero": True}, {"by_sentence": True},
+    {"extra": decay}, {"extra": of_source}, {"average": True}, {"left_out": 0.5},
+    {"optimiser": torch.optim.SGD, "rate": 0.1}, {"optimiser": torch.optim.RMSprop},
+    {"optimiser": torch.optim.Adafactor, "rate": 1e-2},
 ]  # fmt: skip
 WRONG_OWN = [
-    ({"causal": False}, "future"), ({"padding": False}, "padding"), ({"extra": decay}, "otherwise"),
+    ({"causal": False}, "future"), ({"padding": False}, "padding"), ({"over_batch": True}, "modes"),
     ({"dropout": 0.9}, "dropout"), ({"rate": 0.3}, "steady step"), ({"always": 0.1}, "twice"),
-    ({"over_batch": True}, "modes"),
+    ({"optimiser": without_correction}, "second step"),
+    ({"taught": lambda pairs: examine.with_next(pairs[:8]) + pairs[8:]}, "otherwise"),
 ]  # fmt: skip
 
 
@@ -249,21 +280,6 @@ def test_whether_translations_end_is_asked(beyond, ill):
     patient = examine.Patient(lambda pairs: None, decode=decode)
     findings = examine.examine(lambda: patient, list(FEW), exams=["translations"])
     assert next(finding for finding in findings if finding.test == "ends").ill is ill
-
-
-def test_a_loss_smoothed_as_pytorch_does_is_recomputed():
-    """Padding and the right token have a share there, which they don't have in the document."""
-    torch.manual_seed(0)
-    pairs = sorted(FEW, key=lambda pair: len(pair.tgt))
-    target = tat.pad_rows([pair.tgt[1:] for pair in pairs])
-    logits = torch.randn(*target.shape, len(tat.LETTERS))
-    logits[..., PAD] = 30.0  # as sure of padding as nobody should be
-    loss = nn.functional.cross_entropy(logits.mT, target, ignore_index=PAD, label_smoothing=0.1)
-    patient = examine.Patient(
-        lambda _: logits, nn.Linear(1, 1), lambda _: loss.item(), smoothing=0.1
-    )
-    assert abs(examine.own_loss(patient, pairs) - loss) > 1e-3
-    assert abs(examine.recompute_loss(patient, pairs)["recomputed"]) < 1e-4
 
 
 def test_a_source_that_is_cut_is_seen(monkeypatch):
@@ -297,6 +313,16 @@ def test_what_is_learned_is_asked(backwards, monkeypatch):
     patient = examine.of_document(HEALTHY)._replace(decode=None)
     cost = examine.learn_by_heart(patient, FEW, updates=40)["evaluated"]
     assert examine.Finding("evaluated", cost).ill is backwards
+
+
+def test_of_an_average_of_weights_is_not_asked_what_it_has_learned():
+    """It may be far behind. A copy that doesn't move has learned nothing, which is ill."""
+    patient = own(average=True)
+    assert examine.learn_by_heart(patient, FEW, updates=10)["evaluated"] is None
+    copy = own()._replace(predict=own().predict)
+    cost = examine.learn_by_heart(copy, FEW, updates=40)["evaluated"]
+    assert examine.Finding("evaluated", cost).ill
+    assert str(examine.Finding("evaluated", None)).endswith("can't be asked here [evaluated]")
 
 
 def test_translations_are_held_beside_references():

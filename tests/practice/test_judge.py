@@ -253,6 +253,16 @@ def test_two_mistakes_at_once_get_no_diagnosis():
     verdict = tried(3, source)
     assert "no mistake that I tried" in verdict.sentence
     assert re.search(r"query 0, dimension \d+: ", verdict.sentence)
+    both = source.replace("np.where(mask, scores, -np.inf)", "np.where(mask, -np.inf, scores)")
+    assert "; first mend gate 3, " in tried(4, both, attention=3).sentence
+
+
+def test_an_error_is_not_laid_on_what_else_is_wrong():
+    """Its lines say where it comes from; whether a wrong number led there isn't known."""
+    source = changed("compute(normed(x, w, 2), w)", "compute(normed(x, w, 2), ww)")
+    sentence = tried(8, source, attention=3).sentence
+    assert "NameError" in sentence and "first mend" not in sentence
+    assert sentence.endswith("it uses what is wrong at gate 3")
 
 
 def test_what_a_file_does_besides_is_told():
@@ -301,6 +311,10 @@ LOADED = {
     "def embed(ids, table):\n    while True: pass": r"line 2: no answer within 1 seconds",
     "def embed(ids, table):\n    import os\n    os._exit(9)": "embed: the process ended with status 9",
     "x = 1\nwhile True:\n    x += 1": r"^line [23]: the file itself doesn't end within 1 seconds",
+    "print('x' * 2_000_000)": r"^line 1, .*RuntimeError: it has printed",
+    "def embed(ids, table):\n    while True:\n        print('x' * 999)": "^line 3, .* does it ever end",
+    "def embed(ids, table):\n    while True:\n        try:\n            print('x' * 999)\n"
+    "        except RuntimeError: pass": r"^line [345]: no answer within 1 seconds",
     "def take(array):\n    return array.no\ndef embed(ids, table): return table":
         "^`take`, before embed is called: line 2, return array.no: AttributeError",
     "def embed(ids, table):\n    return inner(table)\ndef inner(x):\n    return x.no":
