@@ -37,6 +37,9 @@ SPLIT_SECONDS = 60  # that the reader's code may translate for a score
 LOADING_SECONDS = 10  # for the file itself
 CAPTIONS_SECONDS = 120  # for our three sentences
 WHOLE_SECONDS = 600  # for all gates together
+# glibc gives no memory back: each update of `--learn` needs the same 40 MB again, and a sixth of
+# its time went into asking for them
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 LATE_SECONDS = 5  # for a call, after one that didn't end: what uses that function won't, either
 NEXT = (
     "next: diagnose. In practice/clinic.ipynb, find the mistakes of others; "
@@ -80,7 +83,7 @@ class Reader:
         program = str(Path(__file__).with_name("worker.py"))
         worker = [sys.executable, program, str(self.path), str(LOADING_SECONDS)]
         # one thread: for matrices this small, a second one only costs time
-        environment = {"OMP_NUM_THREADS": "1"} | os.environ
+        environment = {"OMP_NUM_THREADS": "1"} | KEEP_MEMORY | os.environ
         self.process = subprocess.Popen(
             worker, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
