@@ -13,8 +13,7 @@ class LayerNorm {
     this.bias = weights(`${name}.bias`).data;
   }
 
-  /** @param {Vectors} x */
-  forward(x) {
+  forward(/** @type {Vectors} */ x) {
     return x.map((vector) => {
       const mean = vector.reduce((a, b) => a + b, 0) / vector.length;
       const variance = vector.reduce((sum, value) => sum + (value - mean) ** 2, 0) / vector.length;
@@ -39,8 +38,7 @@ class PositionwiseFeedForward {
     return linear(x, this.W_1).map((vector) => vector.map((value) => Math.max(0, value)));
   }
 
-  /** @param {Vectors} x */
-  forward(x) {
+  forward(/** @type {Vectors} */ x) {
     return linear(this.hidden(x), this.W_2);
   }
 }

@@ -2,10 +2,8 @@
 
 /** An element with these properties or, where it has none of a name, attributes. Strings become
  *  text nodes, so that no token is ever read as HTML.
- *  @template {keyof HTMLElementTagNameMap} Tag
- *  @param {Tag} tag
- *  @param {Record<string, unknown>} properties
- *  @param {...(Node | string)} children */
+ *  @template {keyof HTMLElementTagNameMap} Tag @param {Tag} tag
+ *  @param {Record<string, unknown>} properties @param {...(Node | string)} children */
 export function el(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties))
@@ -24,15 +22,12 @@ export function pixels(width, numbers, properties = {}) {
   return canvas;
 }
 
-/** A token in quotation marks; <bdi> keeps one from right to left from moving its neighbours.
- *  @param {string} text */
-export const quoted = (text) => el("span", {}, "“", el("bdi", {}, text), "”");
+/** A token in quotation marks; <bdi> keeps one from right to left from moving its neighbours. */
+export const quoted = (/** @type {string} */ text) => el("span", {}, "“", el("bdi", {}, text), "”");
 
-/** @param {number} p */
-export const percent = (p) => `${(100 * p).toFixed(1)}%`;
+export const percent = (/** @type {number} */ p) => `${(100 * p).toFixed(1)}%`;
 
-/** Head and body of a table; each row is its cells.
- *  @param {Node[]} head @param {Node[][]} body */
+/** Head and body of a table; each row is its cells. @param {Node[]} head @param {Node[][]} body */
 export const rowsOf = (head, body) => [
   el("thead", {}, el("tr", {}, ...head)),
   el("tbody", {}, ...body.map((cells) => el("tr", {}, ...cells))),

@@ -4,7 +4,7 @@
 import { LONGEST } from "../model/decoding.js";
 import * as Panels from "../views/panels.js";
 import { asBuilt, same } from "../views/switches.js";
-import { all, el } from "./dom.js";
+import { all, button, el, watch } from "./dom.js";
 import { liveContent } from "./engine.js";
 import { say } from "./language.js";
 import { SentenceBar } from "./sentence_bar.js";
@@ -137,18 +137,16 @@ export function startSentence() {
     if (engine) bar.start(engine.config, yourSentence);
   });
   // panels need the model even where no live figure has come near
-  const approach = new IntersectionObserver(
-    (entries) => {
-      if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
+  const approach = watch(
+    hosts,
+    (isNear) => {
+      if (!isNear) return;
       approach.disconnect();
       yourSentence.begin();
     },
-    { rootMargin: "600px" },
+    "600px",
   );
-  for (const host of hosts) {
-    bar.panels.observe(host);
-    approach.observe(host);
-  }
+  for (const host of hosts) bar.panels.observe(host);
   for (const figure of figures) bar.live.observe(figure);
   lightSymbols();
   for (const code of all("main section.prose code")) makeCall(code);
@@ -167,15 +165,18 @@ function addPanels(/** @type {string} */ heading) {
 function makeCall(code) {
   const [, sentence, name] = code.textContent?.match(CALL) ?? [];
   if (!sentence || code.closest("button, a, pre")) return;
-  const title = say("Do it in this page");
-  const button = el("button", { type: "button", className: "call", title });
-  code.replaceWith(button);
-  button.append(code);
-  button.addEventListener("click", () => {
-    yourSentence.bar.fold(false);
-    yourSentence.follow(sentence, { switches: { ...asBuilt(), ...(name && { [name]: false }) } });
-  });
-  yourSentence.beside(button);
+  const properties = { className: "call", title: say("Do it in this page") };
+  const call = button(
+    "",
+    () => {
+      yourSentence.bar.fold(false);
+      yourSentence.follow(sentence, { switches: { ...asBuilt(), ...(name && { [name]: false }) } });
+    },
+    properties,
+  );
+  code.replaceWith(call);
+  call.append(code);
+  yourSentence.beside(call);
 }
 
 /** A symbol in a panel lights up in the formulas of its section. */

@@ -3,7 +3,7 @@
 
 import { switchBoxes } from "../views/switches.js";
 import * as Trust from "../views/trust.js";
-import { el } from "./dom.js";
+import { button, el } from "./dom.js";
 import { isolated, say } from "./language.js";
 import { recall, remember } from "./memory.js";
 
@@ -23,7 +23,9 @@ export class SentenceBar {
   });
   result = el("output");
   sure = el("small");
-  folding = el("button", { type: "button", ariaLabel: say("Fold this bar away") });
+  folding = button("▾", () => this.fold(!this.form.classList.contains("folded")), {
+    ariaLabel: say("Fold this bar away"),
+  });
   form = el("form", { id: "your-sentence" });
   /** Panels. @type {Set<Element>} */
   near = new Set();
@@ -42,7 +44,6 @@ export class SentenceBar {
     form.append(name, field, send, this.result, this.boxes.host, this.sure, folding);
     document.body.append(form);
     this.fold(recall("sentenceFolded", false));
-    folding.addEventListener("click", () => this.fold(!form.classList.contains("folded")));
     field.addEventListener("input", () => field.setCustomValidity(""));
     form.addEventListener("submit", (event) => {
       event.preventDefault();

@@ -36,8 +36,7 @@ export class Interpreter {
     this.machine = machine;
   }
 
-  /** @param {(options: object) => Promise<any>} loadMicroPython
-   *  @param {Uint8Array} wasmBinary
+  /** @param {(options: object) => Promise<any>} loadMicroPython @param {Uint8Array} wasmBinary
    *  @param {(line: string) => void} stdout is told what is printed */
   static async load(loadMicroPython, wasmBinary, stdout) {
     const machine = await loadMicroPython({ wasmBinary, heapsize: HEAP_BYTES, stdout });
@@ -79,11 +78,8 @@ export class Interpreter {
   }
 
   /** What a function of a module gives; numbers that aren't finite become NaN.
-   *  @param {string} module
-   *  @param {string} name
-   *  @param {any[]} given
-   *  @param {Scores} [scores] what it may ask, its first argument
-   *  @returns {Value} */
+   *  @param {string} module @param {string} name @param {any[]} given
+   *  @param {Scores} [scores] what it may ask, its first argument @returns {Value} */
   call(module, name, given, scores) {
     const asking = scores ? "lambda ids: json.loads(_scores(json.dumps(ids))), " : "";
     const text = this.run(

@@ -2,7 +2,7 @@
 // terminal.
 
 import source from "bundle:../learn/one_screen_worker.js";
-import { byId } from "../page/dom.js";
+import { byId, el } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { startWorker } from "../page/worker.js";
 
@@ -46,9 +46,7 @@ export function startOneScreen() {
   const section = document.getElementById("run-it-here")?.closest("section");
   if (!section || typeof Worker === "undefined") return;
   const settings = SETTINGS_HERE; // put in by listing.py
-  const place = section.appendChild(document.createElement("div"));
-  place.id = "run-here";
-  place.innerHTML = PLACE;
+  section.append(el("div", { id: "run-here", innerHTML: PLACE }));
   const button = byId("run-button");
   const seed = /** @type {HTMLInputElement} */ (byId("run-seed"));
   const out = byId("run-out");

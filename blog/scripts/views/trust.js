@@ -53,8 +53,7 @@ const quoted = (/** @type {string[]} */ words) => words.map((word) => `“${word
 const capital = (/** @type {string} */ word) => word[0].toUpperCase() + word.slice(1);
 
 /** What is to be said of a sentence before anyone believes its translation.
- *  @param {string} sentence @param {Tokenizer} tokenizer
- *  @param {string} [language] */
+ *  @param {string} sentence @param {Tokenizer} tokenizer @param {string} [language] */
 export function doubts(sentence, tokenizer, language) {
   const pieces = (/** @type {string} */ word) => tokenizer.encode(word).length;
   const words = sentence

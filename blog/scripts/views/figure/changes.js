@@ -1,7 +1,7 @@
 // What a reader has changed in a figure, and what became of the translation.
 
 import { plain } from "../../model/tokeniser.js";
-import { el, percent } from "../../page/dom.js";
+import { button, el, percent } from "../../page/dom.js";
 import { say } from "../../page/language.js";
 import { changesModel } from "../switches.js";
 import * as Trust from "../trust.js";
@@ -92,8 +92,7 @@ export function compare(/** @type {Figure} */ figure) {
     $(id).hidden = !changed.length || (id === "effect" && !changesModel(state.switches));
     $(id).replaceChildren(...changed, ...effect(figure));
   }
-  const undo = el("button", { type: "button" }, say("Undo"));
-  undo.addEventListener("click", () => {
+  const undo = button(say("Undo"), () => {
     figure.restore();
     figure.all("#source [tabindex='0']")[0].focus();
   });

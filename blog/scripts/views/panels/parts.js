@@ -19,8 +19,7 @@ export const row = (name, value) => el("p", { class: "panel-row" }, el("span", {
 /** What the page lights up in its formulas. @param {string} letters */
 export const symbol = (letters, text = letters) =>
   el("span", { class: "panel-symbol", "data-symbol": letters, tabindex: 0 }, text);
-/** @param {...string[]} lists */
-export const cutting = (...lists) =>
+export const cutting = (/** @type {...string[]} */ ...lists) =>
   lists.some((list) => list.length > MOST)
     ? [say("Only the first {count} tokens of a long sentence are drawn.", { count: MOST })]
     : [];
