@@ -90,8 +90,8 @@ def pieces(source: str) -> Iterator[tuple[str, str, str]]:
         quote, content = re.fullmatch(r"((?:> ?)*)(.*)", line).groups()
         # two $$ in a line are a formula that begins and ends there
         edge_of_block = content.startswith("```") or content.count("$$") % 2 == 1
-        verbatim = in_block or edge_of_block or content.startswith("$$")
-        verbatim = verbatim or re.fullmatch(VERBATIM, content)
+        formula = content.startswith("$$")
+        verbatim = bool(in_block or edge_of_block or formula or re.fullmatch(VERBATIM, content))
         single_line = None if in_block else re.fullmatch(SINGLE_LINE, content)
         item = re.match(r"- |\d+\. ", content)
         if paragraph and (verbatim or single_line or item):
@@ -384,7 +384,7 @@ def anchors(notebook: NotebookNode) -> list[str]:
 def translated(notebook: NotebookNode, language: str) -> NotebookNode:
     """The executed notebook in another language: Markdown, captions, titles; the rest stays."""
     translations = meanings(language)
-    result = nbformat.from_dict(json.loads(json.dumps(notebook)))  # a copy
+    result = nbformat.from_dict(notebook)  # a copy
 
     def word(text: str) -> str:
         return translations.get(text) or stale(text)

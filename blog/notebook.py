@@ -81,7 +81,7 @@ def build(script: str) -> NotebookNode:
         cell.metadata = {"tags": cell.metadata["tags"]} if "tags" in cell.metadata else {}
     fold_and_hide(cells)
     notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": METADATA, "cells": cells}
-    return nbformat.from_dict(json.loads(json.dumps(notebook)))  # a copy: METADATA stays as it is
+    return nbformat.from_dict(notebook)  # a copy: METADATA stays as it is
 
 
 def fold_and_hide(cells: list[NotebookNode]) -> None:
@@ -89,7 +89,8 @@ def fold_and_hide(cells: list[NotebookNode]) -> None:
 
     A question stands at the end of prose. It reaches over the examples behind that prose, and over
     those behind the next prose too, if that has no heading and isn't followed by code of the text:
-    such code is the next step, and what it shows answers no question any more.
+    such code is the next step, and what it shows answers no question any more. Code directly behind
+    the question doesn't end it: the question may be about that code.
     """
     reach = 0  # pieces of prose: 2 from a question on, 1 behind the next prose
     for cell in cells:
@@ -107,7 +108,7 @@ def fold_and_hide(cells: list[NotebookNode]) -> None:
         elif reach == 1:
             reach = 0
         if "hide-output" in cell.metadata.get("tags", []):
-            cell.metadata["jupyter"] = {"outputs_hidden": True}
+            cell.metadata.setdefault("jupyter", {})["outputs_hidden"] = True
 
 
 def fold(cell: NotebookNode) -> None:

@@ -253,7 +253,9 @@ def check_copies(path: Path, arrays: dict[str, Tensor]) -> None:
 def filled(source: Arrays, rows: list[int]) -> nn.Module:
     """The model with these arrays; `rows` says which of their rows is each of our tokens.
 
-    Refused names what does not fit.
+    That is -1 for a token that they lack. Each parameter takes one array, in its own shape and order
+    of rows; what none has taken belongs to a model that is built otherwise. Refused names what does
+    not fit.
     """
     path, arrays = source.path, source.arrays
     own_file = path.suffix == ".npz"  # Marian's, where matrices are transposed
@@ -263,16 +265,14 @@ def filled(source: Arrays, rows: list[int]) -> nn.Module:
     ours = *embeddings, "generator.proj.weight", "generator.proj.bias"
     theirs = dict(zip(ours, source.matrices, strict=True))
     check_copies(path, arrays)
-    # Each parameter of ours takes one array of theirs, in its own shape and order of rows; what no
-    # parameter has taken in the end belongs to a model that is built otherwise, and is refused.
-    # Positions are computed here; the rest of these are copies, or notes about the model
+    # positions, which are computed here, copies, and notes about the model
     ignored = "special:|embed_positions|embed_tokens|lm_head|^config|Wpos"
     unread = {name for name in arrays if not re.search(ignored, name)}
     weights = {}
     for our, parameter in model.named_parameters(remove_duplicate=False):  # a tied one under each
         per_token = our in theirs  # a row, or a number, for each token
         their = theirs[our] if per_token else source.name_of(our)
-        if their is None:
+        if their is None:  # only the output layer's bias may be lacking
             weights[our] = torch.zeros(len(rows))
             continue
         if their not in arrays:

@@ -91,15 +91,15 @@ class Run:
         # the orders depend on seed and epoch alone, so those batches that were learned are skipped
         # without being read
         epoch = progress.epoch
-        first = progress.batch
+        begin = progress.batch
         while True:
             # far apart, or else the next seed's run would repeat these orders an epoch later
             seed = self.settings.seed + 7919 * epoch
             rows = sorted_batches(self.lengths, self.settings.tokens_per_batch, seed=seed)
-            for number in range(first, len(rows)):
+            for number in range(begin, len(rows)):
                 yield Draw(self.train.pairs(rows[number]), epoch, number, len(rows))
             epoch += 1
-            first = 0
+            begin = 0
 
     @cached_property
     def guessing(self) -> float:
@@ -124,7 +124,9 @@ class Run:
         If it is damaged, a note says so, and the state before it is taken. Raises Refused if that
         is damaged, too, or if they are another model's.
         """
-        with torch.device("meta"):  # else what is saved could not be read
+        # weights that the settings don't describe would be saved, and never be read again; on meta
+        # the model that they are compared with takes no memory
+        with torch.device("meta"):
             check_weights(self.fresh_model(), weights_of(trainer.model), self.folder)
         # `save` replaces the one by the other, so at least one is whole after any crash
         paths = [self.checkpoints / name for name in (STATE, STATE_BEFORE)]
@@ -173,7 +175,8 @@ class Run:
             os.replace(self.checkpoints / STATE, self.checkpoints / STATE_BEFORE)
         # after a crash here, STATE_BEFORE is there
         os.replace(new, self.checkpoints / STATE)
-        # only now: without a state, `repair` takes a model without weights for a finished one
+        # only now: a crash before the state would leave a model alone, which is refused as somebody
+        # else's; so a run that is stopped writes its checkpoint, too, and then takes it away
         surplus = checkpoint_files(self.folder)[:-CHECKPOINTS_KEPT]
         if stopped:
             surplus = [checkpoint]

@@ -9,6 +9,7 @@ limits are of time, epochs or updates. If it is asked to stop, it saves the run 
 import math
 import signal
 import time
+from typing import NoReturn
 
 from translator.files import Refused, Stopped, warn, within_memory
 from translator.processes import any_process, over_processes, stop_requests, wait_for_all
@@ -56,26 +57,31 @@ class Training:
             self.log.bar.refresh()
             if progress.owed:
                 progress.owed = False
-                self.checkpoint()
-            (over,) = any_process(first and self.limits.spent(progress))
+                over = self.checkpoint_and_look()
+            else:
+                (over,) = any_process(first and self.limits.spent(progress))
             while not over:
                 self.learn(next(batches))
                 due = first and self.limits.due(progress, self.saved_at)
                 over = first and self.limits.spent(progress)
-                stop, due, over = any_process(bool(signals), due, over)
-                if stop:
+                asked, due, over = any_process(bool(signals), due, over)
+                if asked:
                     # if no signal came to this process, one came to another
-                    self.stop(signals[0] if signals else signal.SIGTERM, owed=due or over)
+                    self.save_and_raise(signals[0] if signals else signal.SIGTERM, due or over)
                 if due or over:
-                    self.checkpoint()
-                    (late,) = any_process(first and self.limits.spent(progress))
-                    if late and not over:
-                        # the checkpoint itself used up the time; unsaved, the command, given again,
-                        # would train on
-                        self.run.save(self.trainer, progress)
-                    over = over or late
+                    over = self.checkpoint_and_look(over)
 
-    def stop(self, number: int, owed: bool) -> None:
+    def checkpoint_and_look(self, over: bool = False) -> bool:
+        """Make a checkpoint; whether the run is over, by then or by the time that this took."""
+        self.checkpoint()
+        (late,) = any_process(self.run.first and self.limits.spent(self.progress))
+        if late and not over:
+            # the state was written before its own seconds were counted: with that one, the command,
+            # given again, would train on
+            self.run.save(self.trainer, self.progress)
+        return over or late
+
+    def save_and_raise(self, number: int, owed: bool) -> NoReturn:
         """Save the run and raise Stopped; whoever stops us may not wait for a validation."""
         self.log.row(self.trainer.lr)
         self.progress.owed = owed

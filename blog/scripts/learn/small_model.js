@@ -165,7 +165,8 @@ class Pass {
     return this.linear(`${name}.W_o`, attention(this.tape, Q, K, V, reading));
   }
 
-  /** The last sublayer. @param {Stack} stack @param {number} n @param {number} i @param {Tensor} x */
+  /** The last sublayer.
+   *  @param {Stack} stack @param {number} n @param {number} i @param {Tensor} x */
   feed(stack, n, i, x) {
     const name = `${stack}.layers.${n}.feed_forward`;
     return this.sublayer(stack, n, i, x, (y) =>

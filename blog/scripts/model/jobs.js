@@ -8,7 +8,8 @@ import { lens, neighbours, patched, switched, trace, without } from "./trace.js"
  *  @typedef {{ sentence: string, other: string, search: SearchName, temperature: number,
  *    topP: number, kind: Kind, step: number | null, switches?: Switches, forced?: number[],
  *    changes?: { order: number[] | null, hidden: number[] } }} Question */
-/** @typedef {ReturnType<typeof translated> extends Search<infer Outcome> ? Outcome : never} Result */
+/** @typedef {ReturnType<typeof translated>} Searching
+ *  @typedef {Searching extends Search<infer Outcome> ? Outcome : never} Result */
 /** @typedef {import("./trace.js").Trace & { sentence: string,
  *    near: { id: number, cosine: number }[][] }} Facts */
 

@@ -58,7 +58,8 @@ class SublayerConnection {
 }
 
 class EncoderLayer {
-  /** @param {Weights} weights @param {string} name @param {Config} config @param {number} sublayers */
+  /** @param {Weights} weights @param {string} name
+   *  @param {Config} config @param {number} sublayers */
   constructor(weights, name, { h, norm, rotary }, sublayers = 2) {
     this.self_attn = new MultiHeadedAttention(weights, `${name}.self_attn`, h, rotary);
     this.feed_forward = new PositionwiseFeedForward(weights, `${name}.feed_forward`);

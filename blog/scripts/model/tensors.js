@@ -99,7 +99,8 @@ export function logSoftmax(/** @type {Numbers} */ scores) {
   return differences.map((score) => score - logSum);
 }
 
-/** The places of the k largest entries, the largest first. @param {Numbers} values @param {number} k */
+/** The places of the k largest entries, the largest first.
+ *  @param {Numbers} values @param {number} k */
 export function largest(values, k) {
   /** @type {number[]} */
   const places = [];

@@ -75,7 +75,8 @@ export function startDrawer(opener, drawer, opened = () => {}) {
 }
 
 /** Is told of elements that come into the window, or near it, and of those that leave.
- *  @param {Iterable<Element>} elements @param {(isNear: boolean, element: HTMLElement) => void} told
+ *  @param {Iterable<Element>} elements
+ *  @param {(isNear: boolean, element: HTMLElement) => void} told
  *  @param {string} rootMargin what is near */
 export function watch(elements, told, rootMargin = "0px") {
   const observer = new IntersectionObserver(

@@ -16,7 +16,8 @@ const SAME = [
 ];
 
 /** @typedef {{ title: string, text: string, code: string }} Texts of a section; code is folded */
-/** A section of the page, and its texts plainly. @typedef {Texts & { id: string, plain: Texts }} Section */
+/** A section of the page, and its texts plainly.
+ *  @typedef {Texts & { id: string, plain: Texts }} Section */
 
 /** Letters as people type them. @param {string} text */
 export const typed = (text) => text.normalize("NFC").toLowerCase().replaceAll("’", "'");

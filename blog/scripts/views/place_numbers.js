@@ -25,7 +25,8 @@ const looks = (tokens, weights, whose) => [
   el("small", {}, whose),
 ];
 
-/** By box: a title, and what it makes of the sentence. @type {Record<string, (f: Facts) => Node[]>} */
+/** By box: a title, and what it makes of the sentence.
+ *  @type {Record<string, (f: Facts) => Node[]>} */
 export const NUMBERS = {
   inputs: (f) => [
     titleOf("inputs"),

@@ -311,7 +311,8 @@ function replacement(N, kind, layers) {
 
 /** Where a weight comes from: query, key, their products, the sum, its part of √d_k, and the
  *  softmax of the row.
- *  @param {Facts} f @param {number} layer @param {number} head @param {number} q @param {number} k */
+ *  @param {Facts} f @param {number} layer @param {number} head
+ *  @param {number} q @param {number} k */
 function causes({ layers, config, source, switches }, layer, head, q, k) {
   const { queries, keys, ...ofLayer } = layers[layer];
   const [scores, weights] = [ofLayer.scores[head][q], ofLayer.weights[head][q]];
