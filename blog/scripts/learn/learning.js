@@ -5,7 +5,7 @@ import { backward, smoothed_loss } from "./autograd.js";
 import { PAPER } from "./mistakes.js";
 import { forward } from "./small_model.js";
 
-/** @import { Numbers } from "./autograd.js" */
+/** @import { Numbers, Tensor } from "./autograd.js" */
 /** @import { Ways } from "./mistakes.js" */
 /** @import { Model, Pair, Row } from "./small_model.js" */
 
@@ -19,16 +19,27 @@ export const batch = (pairs, ways = PAPER) =>
     return { src, read, predict: ways.shift ? tgt.slice(ways.shift) : read };
   });
 
+/** @param {Model} model @param {Tensor} logits @param {Row[]} rows @param {number} smoothing */
+function loss_of(model, logits, rows, smoothing) {
+  const targets = rows.flatMap((row) => row.predict);
+  return smoothed_loss(logits, targets, smoothing, model.specials.PAD);
+}
+
 /** Set the gradient of the mean loss per target token; returns that loss.
  *  @param {Model} model @param {Pair[]} pairs */
 export function gradient(model, pairs, { smoothing = 0, shift = true } = {}) {
   if (model.ways.clears) for (const p of Object.values(model.parameters)) p.grad.fill(0);
   const rows = batch(pairs, shift ? model.ways : { ...PAPER, shift: 0 });
   const { logits, tape } = forward(model, rows);
-  const targets = rows.flatMap((row) => row.predict);
-  const loss = smoothed_loss(logits, targets, smoothing, model.specials.PAD);
+  const loss = loss_of(model, logits, rows, smoothing);
   backward(tape);
   return loss;
+}
+
+/** The mean loss per target token, without gradients. @param {Model} model @param {Pair[]} pairs */
+export function mean_loss(model, pairs, smoothing = 0) {
+  const rows = batch(pairs);
+  return loss_of(model, forward(model, rows).logits, rows, smoothing);
 }
 
 /** Equation (3).

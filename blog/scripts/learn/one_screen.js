@@ -125,6 +125,12 @@ export class OneScreen {
     return { text: text.replace(/>$/, ""), map };
   }
 
+  /** A port to another language is checked with it. */
+  loss(/** @type {number[]} */ numbers) {
+    const pairs = numbers.map((n) => this.pair(n));
+    return learning.mean_loss(this.model, pairs, this.settings.eps_ls);
+  }
+
   right() {
     return this.held_out.filter((n) => this.read(n).text === String(n)).length;
   }
