@@ -1,8 +1,9 @@
 """The pages in Firefox and WebKit, from files and without a network, where these are installed.
 
-`make soak` tries both (Debian's `firefox-esr`, `webkit2gtk-driver` and `xvfb`); `make test` only the
-page that translates, in WebKit, which stands for Safari. Playwright drives browsers of its own; these are asked over what
-each of them has: Marionette, a socket and JSON, and the driver's HTTP and JSON.
+`make soak` tries both (Debian's `firefox-esr`, `webkit2gtk-driver` and `xvfb`); `make test` only
+the page that translates, in WebKit, which stands for Safari. Playwright drives browsers of its own;
+these are asked over what each of them has: Marionette, a socket and JSON, and the driver's HTTP and
+JSON.
 """
 
 import itertools

@@ -50,7 +50,7 @@ def means(direction: str, variant: str, kind: str) -> float:
 
 
 def test_the_readme_compares_what_rows_hold():
-    """Its numbers, whatever its sentences say; the lab notebook's tables behind them are its own."""
+    """Its numbers, whatever its sentences say; the tables behind them are the lab notebook's."""
     compared = README.partition("## How it compares")[2].partition("## ")[0]
     shipped = {
         row["model"]: row["bleu"]

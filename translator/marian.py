@@ -253,9 +253,9 @@ def check_copies(path: Path, arrays: dict[str, Tensor]) -> None:
 def filled(source: Arrays, rows: list[int]) -> nn.Module:
     """The model with these arrays; `rows` says which of their rows is each of our tokens.
 
-    That is -1 for a token that they lack. Each parameter takes one array, in its own shape and order
-    of rows; what none has taken belongs to a model that is built otherwise. Refused names what does
-    not fit.
+    That is -1 for a token that they lack. Each parameter takes one array, in its own shape and with
+    its own order of rows; what none has taken belongs to a model that is built otherwise. Refused
+    names what does not fit.
     """
     path, arrays = source.path, source.arrays
     own_file = path.suffix == ".npz"  # Marian's, where matrices are transposed

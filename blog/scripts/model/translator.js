@@ -76,7 +76,7 @@ export class Translator {
     };
   }
 
-  /** By layer and head (queries, keys), as the document's AttentionMaps; later tokens have weight 0.
+  /** By layer and head (queries, keys), as the document's AttentionMaps; later tokens weigh 0.
    *  @param {LayerWeights[]} layers */
   byHead(layers) {
     const heads = [...Array(this.model.config.h).keys()];
