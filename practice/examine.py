@@ -456,14 +456,19 @@ def recompute_loss(patient: Patient, pairs: list[Pair]) -> Values:
 
 
 def take_gradient(patient: Patient, pairs: list[Pair]) -> Values:
-    """The gradient of an update, computed twice, and both steps."""
+    """The gradient of an update, computed twice, and both steps.
+
+    Both are from the same weights; but the optimiser remembers the first. What `awaken` does comes
+    last: from there on, the patient is trained.
+    """
     size = torch.cat([p.detach().flatten() for p in patient.model.parameters()]).norm().item()
     _, gradients, step = update(patient, pairs)
     rate = patient.rate() if patient.rate else 0.0  # before the second update raises it
     _, same_gradients, second_step = update(patient, pairs)
     second_rate = patient.rate() if patient.rate else 0.0
     norm = torch.cat(gradients).norm().item()
-    if step.any() and not norm:  # an average of the weights that learn; or gradients are cleared
+    # this model is an average of the one that learns, or its gradients are cleared before the step
+    if step.any() and not norm:
         return {"gradient": None}
     values: Values = {"gradient": norm}
     values["again"] = torch.cat(same_gradients).norm().item() / max(norm, 1e-12)
@@ -489,10 +494,10 @@ def take_gradient(patient: Patient, pairs: list[Pair]) -> Values:
 
 @torch.inference_mode()
 def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
-    """What can be counted in a fresh model; and in one of the document, four measurements.
+    """The weights of a fresh model beside the formula; of one of the document three more things.
 
-    They are of its weights beside the formula, of how evenly attention begins, of whether each
-    sublayer adds to the stream, and of a token's share in the input beside that of its place.
+    These are how evenly attention begins, whether each sublayer adds to the stream, and a token's
+    share in the input beside that of its place.
     """
     model = patient.model
     values = {}
@@ -500,7 +505,6 @@ def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
         values["weights"] = sum(p.numel() for p in model.parameters()) - patient.weights
     if not isinstance(model, tat.Transformer):  # what follows calls its parts by name
         return values
-    # a row that may look at n keys has an entropy of log n if it looks at all of them alike
     with tat.recording(model) as maps:
         patient.predict(strangers(pairs))  # nothing is padded
     shares = [share_of_largest_entropy(weights) for weights in maps.values()]
@@ -508,17 +512,22 @@ def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     values["stream"] = change_by_silence(model)
     with tat.evaluating(model):
         # two tokens, each at eight places
-        first, second = model.src_embed(torch.tensor([[token] * 8 for token in pairs[0].src[:2]]))
+        tokens = sorted({token for pair in pairs for token in pair.src})[-2:]
+        first, second = model.src_embed(torch.tensor([[token] * 8 for token in tokens]))
     # (8, d_model) each: at the same place only the token differs, and from place to place only
     # the position
-    places = (first[1:] - first[:-1]).square().mean()
-    if places:  # else there are no positions, which another test says
-        values["token to place"] = ((first - second).square().mean() / places).sqrt().item()
+    by_token = (first - second).square().mean()
+    by_place = (first[1:] - first[:-1]).square().mean()
+    if by_place:  # else there are no positions, which another test says
+        values["token to place"] = (by_token / by_place).sqrt().item()
     return values
 
 
 def share_of_largest_entropy(weights: Tensor) -> float:
-    """Entropy of a map's rows beside that of equal weights, where more than one key can be seen."""
+    """Entropy of a map's rows beside that of equal weights, where more than one key can be seen.
+
+    A row that looks at n keys alike has an entropy of log n.
+    """
     visible_keys = (weights > 1e-6).sum(-1)
     rows = weights[visible_keys > 1]
     entropy = -(rows * rows.clamp_min(1e-9).log()).sum(-1)

@@ -23,7 +23,7 @@ def described(tokenizer: Tokenizer, source: list[int], hypothesis: Hypothesis) -
     log_p = [after - before for before, after in itertools.pairwise((0.0, *hypothesis.sums))]
     predicted = hypothesis.ids[1:]
     words = len(source) - 1
-    aligned = [(i, j) for j, i in enumerate(hypothesis.places) if predicted[j] != EOS]
+    aligned = [(i, j) for j, i in enumerate(hypothesis.looked_at) if predicted[j] != EOS]
     return {
         "translation": tokenizer.decode(hypothesis.ids),
         "tokens": tokenizer.tokens(predicted),

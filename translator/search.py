@@ -29,7 +29,7 @@ class Hypothesis(NamedTuple):
     score: float  # the last of `sums`, divided by the length penalty
     ids: list[int]  # from BOS on, with EOS if it has ended
     sums: list[float]  # for each token after BOS, the sum of log-probabilities up to it
-    places: list[int]  # and where its row looked at most in the source, if that was asked for
+    looked_at: list[int]  # and the source position with the largest weight, if that was asked for
 
 
 class Beam:
@@ -56,7 +56,7 @@ class Beam:
         self.log_p = torch.full((B, width), EMPTY, device=device, dtype=torch.float)
         self.log_p[:, 0] = 0.0
         self.ids = torch.full((B, width, 1), BOS, device=device)  # (sources, places, t)
-        # `sums` and `places` of a Hypothesis (sources, places, t - 1, 2)
+        # `sums` and `looked_at` of a Hypothesis (sources, places, t - 1, 2)
         self.history = torch.zeros(B, width, 0, 2, device=device)
 
     def extend(self, logits: Tensor, looked_at: Tensor) -> Tensor:
@@ -69,10 +69,10 @@ class Beam:
         top, tokens = logits.float().topk(min(self.width, logits.size(-1)))  # no row needs more
         gain = top - logits.float().logsumexp(-1, keepdim=True)
         extensions = (self.log_p.view(-1, 1) + gain).view(sources, -1)  # (sources, places * k)
-        self.log_p, best = extensions.topk(self.width)
-        first = torch.arange(0, sources * self.width, self.width, device=best.device)
-        rows = first.unsqueeze(1) + best // tokens.size(1)
-        token = tokens.view(sources, -1).gather(1, best)
+        self.log_p, chosen = extensions.topk(self.width)
+        first = torch.arange(0, sources * self.width, self.width, device=chosen.device)
+        rows = first.unsqueeze(1) + chosen // tokens.size(1)
+        token = tokens.view(sources, -1).gather(1, chosen)
         self.ids = torch.cat((self.ids.flatten(0, 1)[rows], token.unsqueeze(-1)), dim=-1)
         latest = torch.stack((self.log_p, looked_at[rows]), dim=-1).unsqueeze(2)
         self.history = torch.cat((self.history.flatten(0, 1)[rows], latest), dim=2)
@@ -88,8 +88,8 @@ class Beam:
         scores = self.log_p / tat.length_penalty(steps, self.alpha)
         for i, j in (ended & (scores > self.bar.unsqueeze(1))).nonzero().tolist():
             best = self.finished[self.source[i]]
-            sums, places = self.history[i, j].unbind(-1)
-            lists = self.ids[i, j].tolist(), sums.tolist(), places.long().tolist()
+            sums, looked_at = self.history[i, j].unbind(-1)
+            lists = self.ids[i, j].tolist(), sums.tolist(), looked_at.long().tolist()
             insort(best, Hypothesis(float(scores[i, j]), *lists), key=lambda other: -other.score)
             del best[self.n_best :]
             if len(best) == self.n_best:
@@ -99,7 +99,7 @@ class Beam:
         self.open_places = self.open_places - ended.sum(1, keepdim=True)
 
     def drop(self) -> Tensor | None:
-        """Leave the sources whose search is over; which rows of the fields stay (None: all).
+        """Leave the sources whose search is over; which of the sources stay (None: all).
 
         Log-probabilities only fall, and what divides them is largest at the limit: so whatever
         continues an open translation can't score more than `highest`.
@@ -122,7 +122,7 @@ def fast_beam(
 
     src (B, S), src_mask (B or 1, 1, S); alpha: 0.6 in the paper. max_len, in tokens with BOS, holds
     for sources without padding: one with n padded positions gets n tokens fewer, as if it were
-    alone, but at least one. `aligned` asks for `places`; ValueError if the model's attention can't
+    alone, but at least one. `aligned` asks for `looked_at`; ValueError if attention can't
     be recorded.
     """
     limit = (max_len - (src_mask == 0).sum((1, 2)).expand(len(src))).clamp(min=2)

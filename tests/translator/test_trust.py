@@ -50,7 +50,7 @@ def test_what_a_search_notes_is_what_one_pass_over_the_translation_gives(beam, n
             assert one.sums == pytest.approx(sums.tolist(), abs=1e-4, rel=1e-4)
             expected = float(sums[-1] / tat.length_penalty(len(sums), 0.6))
             assert one.score == pytest.approx(expected, rel=1e-4)
-            assert one.places == cross.argmax(-1).tolist()
+            assert one.looked_at == cross.argmax(-1).tolist()
             lengths.add(len(one.ids))
     assert len(lengths) > 2  # otherwise the sentences test little
 
