@@ -2,6 +2,8 @@
 //
 //     node blog/learned.js
 //         rows of learned.jsonl, one for each task, part that is missing, and seed
+//     node blog/learned.js copy
+//         those of one task
 //     node blog/learned.js patients
 //         rows of patients.jsonl, one for each mistake of the clinic and each seed (0 1, or given)
 //
@@ -28,6 +30,9 @@ const CHANGES = [
   ...[{ warmup: false, rate: 10 }, { shift: false }, { residuals: false }, { norms: false }],
   { h: 1 },
 ];
+const NAMES = Object.keys(tasks.TASKS).filter((name) =>
+  [undefined, name].includes(process.argv[2]),
+);
 const commit = execSync("git rev-parse --short HEAD", {
   cwd: import.meta.dirname,
   encoding: "utf-8",
@@ -68,7 +73,7 @@ for (const seed of SEEDS) {
       if (!done.has(key({ seed, slip }))) add(() => clinic.row(slip, seed));
     continue;
   }
-  for (const task of Object.keys(tasks.TASKS)) {
+  for (const task of NAMES) {
     for (const change of CHANGES)
       if (!done.has(key({ task, seed, change }))) add(() => train(task, seed, change));
   }
