@@ -1,4 +1,4 @@
-"""What one_screen.py or its JavaScript twin learns in the end, by seed; what a port must find."""
+"""What one_screen.py learns in the end, by seed; what a port must find."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from benchmarks.shared import RESULTS, ROOT, Rows, Seeds
-from blog import editions, listing, style
+from blog import listing
 from translator.files import Refused, write_text
 
 FILE = ROOT / "one_screen.py"
@@ -24,21 +24,6 @@ TIMED = """
 import platform, runpy, sys, time
 runpy.run_path(sys.argv[0], run_name="__main__")
 print(platform.python_implementation(), platform.python_version(), time.process_time())
-"""
-TWIN = """
-import { readFileSync } from "node:fs";
-import { OneScreen } from "./learn/one_screen.js";
-import { Learn } from "./learn/small_model.js";
-import { Tasks } from "./learn/tasks.js";
-const asked = JSON.parse(readFileSync(0, "utf8"));
-const learn = Learn(Float64Array, { PAD: -1, BOS: 0, EOS: 1 });
-const one = OneScreen(learn, Tasks(learn), asked.settings, asked.seed);
-while (one.model.step < asked.settings.updates) one.update();
-const right = one.right();
-one.average();
-const averaged = one.right(), cpu_seconds = process.cpuUsage().user / 1e6;
-const program = `node ${process.versions.node}`;
-console.log(JSON.stringify({ right, averaged, cpu_seconds, program }));
 """
 
 
@@ -53,14 +38,6 @@ def by_python(python: str, seed: int) -> dict[str, object]:
     figures = dict(zip(("right", "averaged"), map(int, counts), strict=True))
     figures["cpu_seconds"] = float(seconds)
     return figures | {"program": " ".join(program)}
-
-
-def by_twin(seed: int) -> dict[str, object]:
-    """The same of the twin that the page runs, with 64-bit numbers; CPU seconds are node's."""
-    settings = listing.settings(FILE.read_text("utf-8"))
-    options = {"stdout": subprocess.PIPE, "text": True, "encoding": "utf-8", "check": True}
-    options |= {"cwd": editions.SOURCES, "input": json.dumps({"settings": settings, "seed": seed})}
-    return json.loads(style.run_node("--input-type=module", "-e", TWIN, **options).stdout)
 
 
 def load() -> types.ModuleType:
@@ -102,7 +79,6 @@ def port_numbers(updates: tuple[int, ...] = (0, 1, 10, 100)) -> dict[str, object
 def benchmark(
     *, seeds: Seeds = APART, rows: Rows = RESULTS,
     python: Annotated[str, Parameter(help="the interpreter")] = "python3",
-    twin: Annotated[bool, Parameter(help="run its twin in node instead")] = False,
     port: Port = None,
 ) -> None:  # fmt: skip
     """Train with each seed, and count what is right of the numbers that it has never seen:
@@ -115,7 +91,7 @@ def benchmark(
         return
     settings = listing.settings(FILE.read_text("utf-8"))
     for seed in seeds:
-        figures = by_twin(seed) if twin else by_python(python, seed)
+        figures = by_python(python, seed)
         row = {"seed": seed, "updates": settings["updates"], "held_out": settings["held"]} | figures
         rows.add(row)
         print(json.dumps(row), flush=True)
