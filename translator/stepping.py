@@ -1,15 +1,11 @@
 """Stepping: a model that is called for one position at a time, and the check that it can be.
 
-    python -m translator.stepping [MODEL]     step by step equals at once: part by part, with times
-
 Keys and values of earlier positions are kept, and those of the source are computed once. Rows that
 search the same source share its keys and values.
 """
 
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +15,7 @@ from torch import Tensor, nn
 import the_annotated_transformer as tat
 from the_annotated_transformer import Transformer
 from translator.agreement import compare
-from translator.files import Refused, model_folder, nobody
+from translator.files import nobody
 
 
 class StepwiseDecoder(tat.CachedDecoder):
@@ -100,13 +96,3 @@ def check_stepwise(model: Transformer, tell: Callable = nobody) -> None:
             x = check(f"decoder.layers.{i}", layer, at_once, partial(stepwise, layer, x))
         at_once = partial(model.decode, memory, mask, tgt, future)
         check("decoder", model.decoder, at_once, partial(model.decoder.norm, x))
-
-
-if __name__ == "__main__":
-    from translator.model_folder import read_translator
-
-    try:
-        model = read_translator(model_folder(*map(Path, sys.argv[1:2])), "cpu").model
-        check_stepwise(model, tell=print)
-    except (Refused, OSError) as error:
-        sys.exit(f"error: {error}")

@@ -155,7 +155,7 @@ def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, chan
 
 
 def test_the_check_shows_itself(small_model, capsys):
-    """As `python -m translator.stepping` does: a line for each part, in order, with both times."""
+    """A line for each part, in order, with both times."""
     check_stepwise(small_model(), tell=print)
     lines = capsys.readouterr().out.splitlines()
     layers = [f"decoder.layers.{i}" for i in range(2)]
