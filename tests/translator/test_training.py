@@ -139,19 +139,6 @@ def test_muon_moves_by_the_singular_vectors_of_the_average():
     assert len(make_optimizers(tat.make_model(13, 13, **SIZES), "adam")) == 1
 
 
-@pytest.mark.parametrize("kind", ["adam", "muon"])
-def test_an_update_moves_every_weight_at_its_rate(kind):
-    """Catches an optimiser that makes no step, or uses another's rate."""
-    trainer = small_trainer(optimizer=kind, factor=0.1)
-    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
-    trainer.update(uneven_pairs())
-    assert trainer.lr == tat.rate(1, 16, 0.1, 10)
-    for name, p in trainer.model.named_parameters():
-        moved = (p.detach() - before[name]).pow(2).mean().sqrt() / trainer.lr
-        matrix = kind == "muon" and p.dim() == 2 and name.startswith(("encoder", "decoder"))
-        assert (0.15 < moved < 0.45) if matrix else (0.3 < moved < 1.01), (name, moved)
-
-
 def test_clip_bounds_the_gradient_of_an_update():
     """Catches clipping by micro-batch, by value, or not at all, and clipping not asked for."""
     model, pairs = tat.make_model(13, 13, **SIZES), uneven_pairs()
