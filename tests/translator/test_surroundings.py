@@ -193,7 +193,6 @@ def test_a_terminal_that_closes_is_a_request_unless_it_is_ignored():
             signal.signal(signal.SIGHUP, earlier)
 
 
-# --- Devices, launchers, homes ---
 def test_a_card_without_kernels_is_left_to_itself(monkeypatch, capsys, few_phrases):
     """Simulated: it is there, and computes nothing.
 
