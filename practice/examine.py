@@ -563,7 +563,7 @@ def learn_by_heart(patient: Patient, pairs: list[Pair], updates: int = 150) -> V
     if eps:
         wrong_tokens = patient.predict(few).size(-1) - 1
         lowest = -(1 - eps) * math.log(1 - eps) - eps * math.log(eps / wrong_tokens)
-    low_enough = lowest + TESTS["heart loss"].high
+    low_enough = lowest + 0.15  # to be asked: whoever is asked often knows them once by chance
     is_model = answers_by_weights(patient, few)
     at_first = own_loss(patient, few)
     all_reported = []
