@@ -664,7 +664,7 @@ def test_notes_stand_beside_their_paragraph_or_fold_behind_it(shared_page):
     # not those in what is folded
     notes = [note for note in tab.locator("details.note").all() if note.is_visible()]
     beside = [note for note in notes if "beside" in note.get_attribute("class").split()]
-    assert 3 <= len(beside) < len(notes)  # those that are longer than their text stay folded
+    assert 2 <= len(beside) < len(notes)  # those that are longer than their text stay folded
     for note in beside:
         place = note.bounding_box()
         after = note.locator("xpath=following-sibling::p[1]").bounding_box()
@@ -905,7 +905,7 @@ def test_the_bar_says_what_is_left_to_read(shared_page):
         left.append(road)
     assert left == sorted(left, reverse=True) and len(set(left)) == 3
     said = int(re.search(r"(\d+) min", tab.locator("#road").inner_text())[1])
-    assert 0.7 * said < left[0] < said
+    assert 0.7 * said < left[0] <= said
 
 
 def test_what_was_once_on_a_page_is_found_on_another(browser, committed_page):
@@ -995,7 +995,7 @@ def test_a_prediction_is_checked_and_counted(browser, committed_page):
     right = int(answer.locator("strong").first.text_content().rstrip("."))
     wrong = first.locator("button").nth(0 if right != 1 else 1)
     waiting = tab.locator(".awaiting")
-    assert waiting.count() >= 8 and waiting.first.get_attribute("open") is None
+    assert waiting.count() >= 7 and waiting.first.get_attribute("open") is None
     # also the map, which a sentence leads to
     assert waiting.first.locator("pre, .chart").count() >= 2
 

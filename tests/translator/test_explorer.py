@@ -352,12 +352,12 @@ def test_the_tree_shows_the_search(tab):
 def test_a_head_can_be_set_to_zero(tab):
     """The weights that become zero are the chosen head's; restoring brings the translation back."""
     before = tab.translation()
-    for layer, head in itertools.product("3", "1234"):
+    for layer, head in itertools.product("34", "1234"):
         tab.select_option("#layer", layer)
         tab.select_option("#head", head)
         tab.check("#zero")
         tab.answered()
-    assert tab.locator("#overview button.off").count() == 4
+    assert tab.locator("#overview button.off").count() == 8
     assert tab.translation() != before
     compared = tab.text("#compared").replace(" – ", " ")  # a dash stands where words came in
     assert before in compared and "cross-attention 3/1, cross-attention 3/2" in compared
@@ -365,7 +365,7 @@ def test_a_head_can_be_set_to_zero(tab):
     tab.check("#switch")
     tab.locator("#overview button[data-layer='3'][data-head='1']").click()
     tab.answered()
-    assert tab.locator("#overview button.off").count() == 3
+    assert tab.locator("#overview button.off").count() == 7
     tab.click("#restore")
     assert tab.translation() == before and not tab.locator("#compared").is_visible()
 
