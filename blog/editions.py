@@ -56,7 +56,7 @@ CODE = r"`[^`]+`|\$[^$]+\$"  # or a formula
 COMMONMARK = MarkdownIt("commonmark")
 HAN = "\u3400-\u9fff"
 TABLE_RULE = r"\|?[-:| ]+\|"  # the line below a table's head
-VERBATIM = rf"\s*|{TABLE_RULE}|</?details[^>]*>|```.*"  # a line that is not translated
+VERBATIM = rf"\s*|{TABLE_RULE}|</?details[^>]*>"  # a line that is not translated
 # a line that is a piece by itself: what stands before it, the piece, what stands after it
 SINGLE_LINE = (
     r"(#+ )(.+)()|(<details[^>]*><summary>)(.+)(</summary>)"
@@ -85,20 +85,22 @@ def pieces(source: str) -> Iterator[tuple[str, str, str]]:
     """
     paragraph: list[str] = []  # its lines so far
     prefix = ""  # what stands before it: marks of quotation, the mark of an item
-    in_block = False
+    fence = ""  # what ends the block that this line is in: ``` or $$
     for line in [*source.split("\n"), ""]:  # the last, empty line ends the last paragraph
         quote, content = re.fullmatch(r"((?:> ?)*)(.*)", line).groups()
         # two $$ in a line are a formula that begins and ends there
-        edge_of_block = content.startswith("```") or content.count("$$") % 2 == 1
+        is_edge = {"```": content.startswith("```"), "$$": content.count("$$") % 2 == 1}
+        mark = fence or next((mark for mark in is_edge if is_edge[mark]), "")
         formula = content.startswith("$$")
-        verbatim = bool(in_block or edge_of_block or formula or re.fullmatch(VERBATIM, content))
-        single_line = None if in_block else re.fullmatch(SINGLE_LINE, content)
+        verbatim = bool(mark or formula or re.fullmatch(VERBATIM, content))
+        single_line = None if verbatim else re.fullmatch(SINGLE_LINE, content)
         item = re.match(r"- |\d+\. ", content)
         if paragraph and (verbatim or single_line or item):
             yield prefix, " ".join(paragraph), "\n"
             paragraph = []
-        in_block ^= edge_of_block
-        if single_line and not re.fullmatch(TABLE_RULE, content):
+        if mark and is_edge[mark]:
+            fence = "" if fence else mark
+        if single_line:
             start, piece, end = (group for group in single_line.groups() if group is not None)
             yield quote + start, piece, end + "\n"
         elif verbatim:

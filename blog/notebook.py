@@ -56,7 +56,7 @@ METADATA = {
 EXAMPLE = "@example\n"  # how a cell begins that only shows something
 FOLDED = "# @title ", EXAMPLE  # how those begin that a first reader may skip
 ANSWER = "# @title Answer "  # how a cell begins whose output a reader should not see by chance
-# how prose ends with a question that the next cells answer
+# how prose ends with a question that the next cells answer, too: with its folded answer
 QUESTION = r'<details class="answer">(?:(?!<details)[^\0])*</details>\s*$'
 # a number's name in `quotes.py`, behind it in a script or a README
 QUOTED = r"(?<=[\w%)])<!--([^<>\n]+)-->"
@@ -88,8 +88,8 @@ def fold_and_hide(cells: list[NotebookNode]) -> None:
     """Fold the cells that a first reader may skip, and hide outputs that answer a question.
 
     A question stands at the end of prose. It reaches over the examples behind that prose, and over
-    those behind the next prose too, if that has no heading and isn't followed by code of the text:
-    such code is the next step, and what it shows answers no question any more. Code directly behind
+    those behind the next prose too, if that has no heading and isn't followed by code of the text
+    (neither an example nor titled): such code is the next step, and what it shows answers no question any more. Code directly behind
     the question doesn't end it: the question may be about that code.
     """
     reach = 0  # pieces of prose: 2 from a question on, 1 behind the next prose

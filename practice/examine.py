@@ -511,7 +511,7 @@ def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     values["entropy"] = sum(shares) / len(shares)
     values["stream"] = change_by_silence(model)
     with tat.evaluating(model):
-        # two tokens, each at eight places
+        # two tokens (the last: no special ones), each at eight places
         tokens = sorted({token for pair in pairs for token in pair.src})[-2:]
         first, second = model.src_embed(torch.tensor([[token] * 8 for token in tokens]))
     # (8, d_model) each: at the same place only the token differs, and from place to place only

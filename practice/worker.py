@@ -129,17 +129,20 @@ def called(module: Any, function: str) -> list[str]:
     """Names of the file that one of its functions uses, by itself or through others.
 
     What a name stands for may be a function, whose code says which names it uses; a class, with all
-    that is in it; or an object, which stands for its class. A name is followed once, so that two
-    functions that call each other come to an end.
+    that is in it; or an object, which stands for its class. Each is looked into once, so that two
+    functions that call each other come to an end, and a class that holds an object of its own.
     """
     names = [function]
     values = [getattr(module, function, None)]  # still to be looked into
+    seen = set()
     while values:
         value = values.pop()
-        if getattr(value, "__module__", MODULE) != MODULE:
-            continue  # a library's
+        if id(value) in seen or getattr(value, "__module__", MODULE) != MODULE:
+            continue  # the latter is a library's
+        seen.add(id(value))
         if isinstance(value, type):
             values += vars(value).values()
+            continue
         code = getattr(value, "__code__", value)
         if isinstance(code, types.CodeType):
             values += code.co_consts  # the code of what is defined inside
@@ -148,7 +151,7 @@ def called(module: Any, function: str) -> list[str]:
                 if instruction.opname == "LOAD_GLOBAL" and name not in names:
                     names.append(name)
                     values.append(getattr(module, name, None))
-        elif not isinstance(value, type) and type(value).__module__ == MODULE:
+        elif type(value).__module__ == MODULE:
             values.append(type(value))
     return names[1:]
 

@@ -160,7 +160,7 @@ class RunFolder:
             raise Refused(f"{self.path}: another training is at work in this folder") from None
         except (NotImplementedError, OSError) as error:
             if getattr(error, "errno", errno.ENOSYS) not in NO_LOCKS:
-                raise
+                raise  # a file system without locks goes without one
         failed = True
         try:
             yield

@@ -62,6 +62,7 @@ class Beam:
     def extend(self, logits: Tensor, looked_at: Tensor) -> Tensor:
         """Put each source's likeliest extensions into its places, best first.
 
+        All places are filled, also if fewer are open; `finish` empties what is behind these.
         logits (rows, vocab) of the next token; looked_at (rows): where each row looked. Returns
         which row each place goes on from: (sources, places).
         """

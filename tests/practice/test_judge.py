@@ -290,12 +290,13 @@ def test_a_function_is_told_of_what_it_uses_and_of_nothing_else():
 
 
 def test_classes_and_generators_are_looked_into():
+    """Each once: a class may hold an object of its own."""
     text = """import numpy as np
 def a(): pass
 def b(): pass
 class C:
     def f(self): return [a() for _ in np.ones(3)]
-c = C()
+c = C.only = C()
 def g(): return sum(c.f() for _ in np.ones(2))
 """
     module = InProcess(text).module
