@@ -175,8 +175,8 @@ class Run:
             os.replace(self.checkpoints / STATE, self.checkpoints / STATE_BEFORE)
         # after a crash here, STATE_BEFORE is there
         os.replace(new, self.checkpoints / STATE)
-        # only now: a crash before the state would leave a model alone, which `remove_stateless` refuses
-        # as somebody else's; so a run that is stopped writes its checkpoint, too, and then takes it away
+        # only now: a crash before the state would leave a model alone, which `remove_stateless`
+        # refuses as somebody else's; so one that is stopped writes its checkpoint, too, for a while
         surplus = checkpoint_files(self.folder)[:-CHECKPOINTS_KEPT]
         if stopped:
             surplus = [checkpoint]
