@@ -35,6 +35,7 @@ SHARE = 0.8  # of the machine's memory that a file may ask for
 MODULE = "judged_file"  # a name that no library has: the file's own may be that of one
 MAGIC = re.compile(r"^([ \t]*)(?=%{1,2}[a-z]|!\w)", re.M)  # a notebook's line for IPython begins
 WAITING_SHARE = 0.05  # of the time that passes: who computes less is waiting
+IMPORT = "<frozen importlib"  # how the files of Python's own import are called
 MOST_LINES = 6  # of a trace
 MOST_SHOWN, MOST_PRINTED = 2000, 1_000_000  # characters of what the file prints
 ROOMS = Path(__file__).parent
@@ -272,30 +273,43 @@ def limited(out: BinaryIO, path: str, seconds: float, message: str) -> Iterator[
     stop.set()
 
 
+def main_frames() -> list[types.FrameType]:
+    """What the main thread is in, the innermost first."""
+    frame = sys._current_frames()[threading.main_thread().ident or 0]
+    return [frame for frame, _ in traceback.walk_stack(frame)]
+
+
 def end_when_late(
     out: BinaryIO, path: str, seconds: float, message: str, stop: threading.Event
 ) -> None:
     """Say where the file is when its time is over, and end the process.
 
     Time is the processor's, so that a busy machine is no fault of the file's, which then has four
-    times as long; one that hardly computes waits for something, and hasn't.
+    times as long; one that hardly computes waits for something, and hasn't. An import waits for the
+    disk, which is no fault of the file's either.
     """
     start = time.monotonic()
     start_of_computing = time.process_time()
     while not stop.wait(0.1):
         passed = time.monotonic() - start
         computed = time.process_time() - start_of_computing
-        waits = passed > seconds and computed < WAITING_SHARE * passed
-        if waits or computed > seconds or passed > 4 * seconds:
+        if max(passed, computed) <= seconds:
+            continue
+        frames = main_frames()
+        importing = any(frame.f_code.co_filename.startswith(IMPORT) for frame in frames)
+        idle = computed < WAITING_SHARE * passed
+        if (idle and not importing) or computed > seconds or passed > 4 * seconds:
             break
     else:
         return
-    frame = sys._current_frames()[threading.main_thread().ident or 0]
-    while frame and frame.f_code.co_filename != path:
-        frame = frame.f_back
-    where = place(frame.f_lineno, path) if frame else "in a library"
-    why = "; it waits, and computes nothing" if waits else ""
-    send(out, {"error": f"{where}: {message.format(seconds)}{why}", "late": True})
+    line = next((f.f_lineno for f in frames if f.f_code.co_filename == path), None)
+    where = "in a library" if line is None else place(line, path)
+    sentence = message.format(seconds)
+    if importing and computed <= seconds:
+        sentence = f"an import isn't over after {passed:.0f} seconds: is the machine busy?"
+    elif idle:
+        sentence += "; it waits, and computes nothing"
+    send(out, {"error": f"{where}: {sentence}", "late": True})
     os._exit(1)
 
 

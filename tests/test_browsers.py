@@ -255,7 +255,11 @@ def test_a_page_that_translates_opens_from_a_file(request, name, tmp_path):
     assert main(["export", "--to", "page", "--out", str(out)]) == 0
     browser.open(out)
     browser.run("const field = document.querySelector('#text');"
-                "field.value = 'Ein Hund läuft durch den Schnee.';"
+                "field.value = 'Ein Hund läuft durch den Schnee.\\nDie Bundeskanzlerin.';"
                 "field.dispatchEvent(new Event('input'));")  # fmt: skip
     browser.until("document.querySelector('#translation').textContent.includes('dog runs through')")
+    browser.until("document.querySelector('#translation u') !== null")  # a word that it guesses
+    style = browser.run("return getComputedStyle(document.querySelector('#translation u'))"
+                        ".textDecorationStyle;")  # fmt: skip
+    assert style == "wavy"
     assert browser.errors() == []
