@@ -662,7 +662,7 @@ def example_attention() -> None:
 # > and $W^V$, called *heads*; this is the second head of the first layer, whose queries and keys have width 32. (The
 # > rows are first brought to a common [size](#Residuals-and-normalisation-(Section-3.1)).)
 # >
-# > **Predict.** With all 15 keys, how much of its weight will `auf` give to `Bank`?
+# > **Predict.** With all 15 keys, and no positions yet, how much of its weight will `auf` give to `Bank`?
 # >
 # > 1. nearly all of it
 # > 2. about 7%, as to every other token

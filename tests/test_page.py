@@ -819,11 +819,11 @@ def test_every_panel_follows_the_readers_sentence(shared_page):
             const f = await Page.Panels.look({ engine, sentence });
             const three = (vector) =>
                 [...vector.slice(0, 3)].map((value) => value.toFixed(2)).join(" ");
-            const { scores, weights } = f.layers[3];
-            const largest = Page.largest(weights[3][2], 1)[0];
+            const { scores, weights } = f.layers[0];
+            const largest = Page.largest(weights[1][2], 1)[0];
             return { vectors: three(f.rows[2]), positions: three(f.input[2]),
                      residual: three(f.layers[0].normed[2]),
-                     heads: scores[3][2][largest].toFixed(2),
+                     heads: scores[1][2][largest].toFixed(2),
                      neurons: Math.max(...f.layers[0].inner[2]).toFixed(2) };
         }"""
     )
@@ -859,14 +859,14 @@ def test_a_panel_answers_the_keyboard_and_the_bar_folds(shared_page):
     panel = reach(tab, ".sentence-panel[data-panel=heads]")
     panel.locator("tbody td").first.wait_for()
     layer, head = (box.input_value() for box in panel.locator("select").all()[:2])
-    assert (layer, head) == ("3", "3")  # those that the text beside it speaks of
+    assert (layer, head) == ("0", "1")  # those that the text speaks of
     shades = (
         panel.locator("tbody tr")
-        .nth(2)
+        .nth(3)
         .locator("td")
         .evaluate_all("tds => tds.map((td) => +td.style.getPropertyValue('--w'))")
     )
-    chosen = panel.locator("tbody tr").nth(2).locator("td.chosen")
+    chosen = panel.locator("tbody tr").nth(3).locator("td.chosen")
     chosen = chosen.evaluate("td => +td.style.getPropertyValue('--w')")
     assert chosen == max(shades)  # it begins with a weight that matters
     before = panel.locator("tbody").inner_text()

@@ -23,9 +23,6 @@ const PLACES = {
   sampling: ["temperature"],
   "watching-and-intervening": ["lens", "removed", "patch"],
 };
-/** The layer and the head that the text speaks of, from 0.
- *  @type {Record<string, { layer: number, head: number }>} */
-const FIRST = { "multi-head-attention-section-3-2-2": { layer: 3, head: 3 } };
 // what the text calls, which the page can do: translate("…", positions=False)
 const CALL = /^translate\("([^"]+)"(?:, (positions|scaling)=False)?\)$/;
 
@@ -157,7 +154,7 @@ function addPanels(/** @type {string} */ heading) {
   if (!section) return [];
   const host = Object.assign(el("div"), { begins: section });
   endOf(section).after(host); // behind what the section shows of ours
-  for (const name of PLACES[heading]) Panels.add(host, name, FIRST[heading]);
+  for (const name of PLACES[heading]) Panels.add(host, name);
   return [host];
 }
 

@@ -67,7 +67,7 @@ function draw_bars(/** @type {Record<string, number>} */ bars) {
 function draw_examples(examples) {
   const rows = examples.map(([source, target, written]) => {
     const right = target === written;
-    const text = `${written || "–"} ${right ? "✓" : "✗"}`;
+    const text = `${written || "–"} ${right ? "✓" : `✗ (${target})`}`;
     return [el("td", {}, source), el("td", { className: right ? "right" : "wrong" }, text)];
   });
   return table(rows, "clinic-examples");

@@ -203,8 +203,8 @@ class Panel {
     const start = this.start(choice, list, f, chosen);
     if (this.name === "patch" && choice === "step")
       list.unshift([-1, say("the first that differs")]);
-    // another token's key is another one
-    const last = choice !== "key" && control.value;
+    // another sentence has another token worth a look, and another token another key
+    const last = !["token", "key"].includes(choice) && control.value;
     const before = this.chosen[choice] ?? (last || `${start}`);
     control.replaceChildren(...list.map(([value, text]) => el("option", { value }, text)));
     control.value = list.some(([value]) => `${value}` === before) ? before : `${start}`;
@@ -215,7 +215,8 @@ class Panel {
    *  @param {Facts} f @param {Chosen} chosen */
   start(choice, list, f, { layer, head, token }) {
     const last = list.length - 1;
-    if (choice === "token") return Math.min(2, last);
+    // “auf”, of which the text speaks; of a short sentence no mark at its end
+    if (choice === "token") return Math.max(0, Math.min(3, last - 2));
     if (choice === "key") return largest(f.layers[layer].weights[head][token], 1)[0];
     if (choice === "step") return this.name === "patch" ? -1 : Math.min(3, last);
     if (choice === "layer") return this.name === "cross" ? last : 0;
@@ -236,11 +237,9 @@ class Panel {
   }
 }
 
-/** Put a panel into an element; `first` has what the text beside it speaks of.
- *  @param {Host} host @param {string} name @param {Partial<Chosen>} first */
-export function add(host, name, first = {}) {
-  const chosen = (host.chosen ??= {});
-  for (const [choice, value] of Object.entries(first)) chosen[choice] ??= `${value}`;
+/** Put a panel into an element. @param {Host} host @param {string} name */
+export function add(host, name) {
+  host.chosen ??= {};
   panels.push(new Panel(host, name));
 }
 

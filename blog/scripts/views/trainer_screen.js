@@ -151,7 +151,10 @@ export const draw_examples = (table, examples) =>
       const right = written === target;
       return [
         { text: source },
-        { kind: right ? "right" : "wrong", text: `${written || "–"} ${right ? "✓" : "✗"}` },
+        {
+          kind: right ? "right" : "wrong",
+          text: `${written || "–"} ${right ? "✓" : `✗ (${target})`}`,
+        },
       ];
     }),
   );
