@@ -23,8 +23,8 @@ from torch.utils._pytree import tree_leaves
 
 PAIRS_COMPARED = 4  # to see whether sentences together give the numbers of sentences one by one
 CLOSE = 1e-3  # of a gradient in single precision, relative to its largest number
-# what leaves PyTorch gives Python's numbers or NumPy's arrays
-LEAVING = {"item", "tolist", "numpy", "__float__", "__array__", "__set__"}
+# what leaves PyTorch gives Python's numbers or NumPy's arrays; a place has no gradient, either
+LEAVING = {"item", "tolist", "numpy", "__float__", "__array__", "__set__", "argmax"}
 NO_TENSORS = (
     "gate 20 needs tensors, which remember how they were computed, and `take` gives {}. In NumPy "
     "or lists, gates 15 to 19 stand for learning; to see it, let `take` give "
@@ -267,6 +267,15 @@ class Learner:
 
     def check_gradients(self, pairs: list) -> list[str]:
         """Notes on weights that aren't used; NotLearning names the line that loses a gradient."""
+        # the decoder has a table of its own here: what is lost before the encoder is seen at its
+        # table, which would have a gradient from what the decoder writes
+        decoder = self.weights["decoder"]
+        table = decoder["table"].detach().clone().requires_grad_()
+        with mock.patch.dict(decoder, table=table):
+            return self.lost_gradients(pairs)
+
+    def lost_gradients(self, pairs: list) -> list[str]:
+        """What `check_gradients` gives, with the tables that the weights have now."""
         # the trace makes each function of PyTorch's slower: only where something is lost, and once
         _, gradients = self.gradients(pairs, self.one_by_one)
         zeros = [not gradient.any() for gradient in gradients]
