@@ -81,7 +81,9 @@ Data = Annotated[str, HOME]
 MODEL = "the folder of a run or a model; by default models/multi30k-de-en"
 Model = Annotated[Path | None, Parameter(help=MODEL), HOME]
 Json = Annotated[bool, Parameter(name="--json")]
-Out = Annotated[Path, Parameter(help="the folder to write; it must not exist"), HOME]
+Out = Annotated[
+    Path, Parameter(help="the folder to write; it must not exist (of a page, the HTML file)"), HOME
+]
 ENGINE = "ctranslate2, or pytorch, which takes longer; by default what the model allows"
 Engine = Annotated[Literal["ctranslate2", "pytorch"] | None, Parameter(help=ENGINE)]
 TYPE = "of CTranslate2's numbers: float32, int8, int16, bfloat16, ...; by default the model's"
@@ -575,7 +577,6 @@ def export(
     """Convert a model for another program, to half its size, or to a page that translates.
 
     Args:
-        out: the folder to write, which must not exist; the HTML file of a page
         to: ctranslate2; half: a model for this program with weights in float16; or page: one file
             that translates in a browser, without a network
         quantization: for ctranslate2: int8, float16, ..., by default float32; for a page: float16,
