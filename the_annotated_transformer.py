@@ -1573,18 +1573,8 @@ def target_ids() -> Tensor:
 
 
 # %% [markdown]
-# > **Predict.** The last position reads `man` and has to find the next word. Which German word does it look at?
-# >
-# > 1. `liest`, at the end of the sentence
-# > 2. `Mann`, which it has just translated
-# > 3. `eine`, which comes after `Mann`
-# >
-# > <details class="answer"><summary>Look</summary>
-# >
-# > **1.** It skips `eine Zeitung` (3) and gives `liest` three quarters of its weight: the verb that German has put at
-# > the very end of the clause, and that English needs now. `Mann` (2) would say what has been written already.
-# >
-# > </details>
+# > The last position reads `man` and has to find the next word. It skips `eine Zeitung` and gives `liest` three quarters
+# > of its weight: the verb that German has put at the very end of the clause, and that English needs now.
 
 
 # %%
@@ -1835,6 +1825,12 @@ def written(model: Transformer, src: Tensor, longest: int = 30) -> Tensor:
     return ids
 
 
+def translation(model: Transformer, sentence: str) -> str:
+    """What a model with our vocabulary writes for a sentence."""
+    ids = written(model, torch.tensor([[*our_file().vocabulary.encode(sentence).ids, EOS]]))[0]
+    return "".join(token_names(ids[ids > UNK])).replace("▁", " ").strip()
+
+
 def translate(sentence: str, positions: bool = True, scaling: bool = True) -> str:
     """The trained model's translation, on request without source positions or division by √d_k."""
     model = our_transformer()
@@ -1843,8 +1839,7 @@ def translate(sentence: str, positions: bool = True, scaling: bool = True) -> st
     for part in model.modules() if not scaling else ():
         if isinstance(part, MultiHeadedAttention):
             part.W_q.weight *= math.sqrt(part.W_q.out_features // part.h)  # undoes the division
-    ids = written(model, torch.tensor([[*our_file().vocabulary.encode(sentence).ids, EOS]]))[0]
-    return "".join(token_names(ids[ids > UNK])).replace("▁", " ").strip()
+    return translation(model, sentence)
 
 
 # %%
@@ -1881,22 +1876,76 @@ def example_assembled() -> None:
 # >
 # > </details>
 # >
-# > **Try it.** Take away the division by $\sqrt{d_k}$: `translate("Ein Hund fotografiert einen Mann.", scaling=False)`.
-# > All scores become $\sqrt{32} \approx 5.7$ times as large. Does the translation survive?
+# > **Try it.** Take away the division by $\sqrt{d_k}$: `translate(SENTENCE, scaling=False)`. All scores become
+# > $\sqrt{32} \approx 5.7$ times as large. Does the translation survive?
 # >
-# > 1. it becomes worse
-# > 2. yes, the largest score is still the largest
-# > 3. not a single word comes out
+# > 1. it becomes worse: the weights are no longer those of training
+# > 2. yes, word for word
+# > 3. no: it's one word, again and again
 # >
 # > <details class="answer"><summary>What happens</summary>
 # >
-# > **1.** *A dog is taking pictures of a dog, wearing.* The largest score is still the largest (2), but the blend is
-# > gone: nearly all the weight falls on one word, and the matrices were trained with blends. Easy sentences survive;
-# > the one about the bench even comes out unchanged. Training suffers more: a softmax that is sure of one key has
-# > hardly any slope, so it hardly learns.
+# > **2.** The largest score is still the largest, and here it's enough to take the one word that has it. Where words are
+# > to be blended, it does harm (1): `Ein Hund fotografiert einen Mann.` becomes *A dog is taking pictures of a dog,
+# > wearing.* Training suffers more: a softmax that is sure of one key has hardly any slope, so it hardly learns.
 # >
 # > </details>
 # >
+# > **Predict.** There are three kinds of attention. Let one of them add nothing, in all layers. Without which one does
+# > our sentence still come out word for word as before?
+# >
+# > 1. without the decoder's own, as cross-attention has found the word
+# > 2. without the encoder's, as each word can be translated by itself
+# > 3. it doesn't without any of them
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **2.** The encoder's attention tells a word what belongs to it. Our sentence is clear without (so not 3), but `Ein Mann
+# > mit Anzug und Brille hält ein Buch in den Händen.` becomes *A man with glasses and a book in a suit is holding a
+# > book.* Without its own attention (1), the decoder doesn't know what it has written, and goes round in circles.
+# >
+# > </details>
+
+
+# %%
+@example
+def example_without_attention() -> None:
+    """What the model writes if one kind of attention adds nothing, in all layers."""
+    for name in ("encoder.self_attn", "decoder.self_attn", "decoder.src_attn"):
+        stack, kind = name.split(".")
+        model = our_transformer()
+        for layer in getattr(model, stack).layers:
+            getattr(layer, kind).W_o.weight.zero_()
+        print(f"without {name}:\n  {translation(model, SENTENCE)}")
+
+
+# %% [markdown]
+# > **Predict.** Back to the whole model. The source keeps its positions, the *target* loses them: the decoder gets
+# > nothing but the embeddings of what it has written. What comes out?
+# >
+# > 1. the right words in another order
+# > 2. the same words twice, as it can't tell how far it is
+# > 3. the same translation
+# >
+# > <details class="answer"><summary>Look</summary>
+# >
+# > **3.** Word for word. With the causal mask, attention isn't a bag of words: the first position sees one token, the
+# > second two, and so on, so what they receive tells how far they are (so not 2). And each position asks from the token
+# > that has just been written, and so knows what can follow it (not 1).
+# >
+# > </details>
+
+
+# %%
+@example
+def example_without_target_positions() -> None:
+    """What the model writes if the decoder gets embeddings without positions."""
+    model = our_transformer()
+    model.tgt_embed = model.tgt_embed.embeddings
+    print(translation(model, SENTENCE))
+
+
+# %% [markdown]
 # > *The road goes on with [Part 2](#Part-2:-How-it-learns). The rest of this part is for those who want to build a
 # > model: where the paper puts the norm, dropout, and fresh weights.*
 #
@@ -2408,21 +2457,9 @@ def example_while_it_learns() -> Any:
 
 
 # %% [markdown]
-# > **Predict.** What does its cross-attention look like after 170 updates, compared with the map in [Part
-# > 1](#Layers-of-three-sublayers)?
-# >
-# > 1. the same, only paler
-# > 2. many rows look at words of the right *kind*, but often at the wrong one
-# > 3. grey everywhere
-# >
-# > <details class="answer"><summary>Look</summary>
-# >
-# > **2.** Grey (3) is what it looks like after 85 updates. After 170, the rows that predict *man* and *newspaper* look
-# > at a noun, but both look at `Bank`; those that predict *a* look at articles. After 850, most rows have found their
-# > word. So it isn't the same map that gets darker (1): first the model learns which *kind* of word it needs, then which
-# > one.
-# >
-# > </details>
+# > Its cross-attention is grey everywhere after 85 updates. After 170, the rows that predict *man* and *newspaper* look at
+# > a noun, but both look at `Bank`; those that predict *a* look at articles. After 850, most rows have found their word.
+# > So it isn't the same map that gets darker: first the model learns which *kind* of word it needs, then which one.
 
 
 # %%

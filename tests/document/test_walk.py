@@ -143,6 +143,15 @@ def test_what_is_tried_happens_as_the_text_says(capsys):
     photo = tat.translate("Ein Hund fotografiert einen Mann.", scaling=False)
     assert photo == "A dog is taking pictures of a dog, wearing."
     assert tat.translate(tat.SENTENCE, scaling=False) == tat.translate(tat.SENTENCE)
+    model = tat.our_transformer()
+    for layer in model.encoder.layers:
+        layer.self_attn.W_o.weight.zero_()
+    assert tat.translation(model, tat.SENTENCE) == tat.translate(tat.SENTENCE)
+    suit = tat.translation(model, "Ein Mann mit Anzug und Brille hält ein Buch in den Händen.")
+    assert suit == "A man with glasses and a book in a suit is holding a book."
+    model = tat.our_transformer()
+    model.tgt_embed = model.tgt_embed.embeddings
+    assert tat.translation(model, tat.SENTENCE) == tat.translate(tat.SENTENCE)
     written = {}
     for name, settings in {"whole": {}, "mask": {"mask": False}, "shift": {"shift": False}}.items():
         tat.learn_one_sentence(**settings)
