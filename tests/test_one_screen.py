@@ -210,20 +210,6 @@ def test_a_broken_derivative_is_found(name):
     assert any(error > 1e-5 for error in one.gradient_errors())
 
 
-def test_what_it_cannot_read_is_refused_in_a_sentence():
-    """Catches letters without an id, positions that begin again, and a number of other words."""
-    one = load()
-    for refused, message in (
-        (lambda: one.greedy_decode("quark"), "no number has the letter '[qak]'"),
-        (lambda: one.embed(range(41)), "at most 40 letters, but this has 41"),
-        (lambda: one.german_number(1000), "from 0 to 999, not 1000"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            refused()
-    one.loss(one.held_out[:3])  # what nobody goes back through doesn't hinder an update
-    assert one.update(1) == load().update(1) and not one.tape
-
-
 def test_it_fits_on_the_screen_and_needs_nothing():
     source = FILE.read_text("utf-8")
     lines = source.splitlines()
@@ -361,14 +347,3 @@ def test_the_page_runs_it(pages, browser):
     tab.locator("#run-button").click()
     assert "Run" in tab.locator("#run-button").inner_text() and not problems
     tab.context.close()
-
-
-def test_on_paper_it_has_two_pages(pages, browser, tmp_path):
-    """A4, in both languages, with every line of the listing."""
-    for language, path in pages.items():
-        out = tmp_path / f"{language}.pdf"
-        command = [sys.executable, "-m", "blog", "pdf", path, out]
-        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-        data = out.read_bytes()
-        boxes = re.findall(rb"/MediaBox ?\[0 0 ([\d.]+) ([\d.]+)\]", data)
-        assert [(round(float(w)), round(float(h))) for w, h in boxes] == [(842, 595)] * 2

@@ -177,51 +177,6 @@ def test_nothing_is_wider_than_the_screen(shared_page):
         tab.keyboard.press("Escape")
 
 
-def chart_of(tab, name: str):
-    """The drawn chart of the cell that defines this example."""
-    cell = tab.locator(".jp-CodeCell", has_text=f"def {name}(").first
-    figure = in_view(cell.locator("figure.chart"))
-    figure.locator(".live svg").wait_for()
-    return figure.locator(".live svg")
-
-
-def fills(tab, name: str) -> set[str]:
-    """The plain colours of the rectangles in that chart; its legend has a gradient."""
-    script = """svg => [...svg.querySelectorAll('.mark-rect path')]
-        .map((path) => getComputedStyle(path).fill)"""
-    return {fill for fill in chart_of(tab, name).evaluate(script) if fill.startswith("rgb")}
-
-
-def test_the_contents_close_and_give_the_focus_back(shared_page):
-    tab = shared_page(390)
-    for close in (lambda: tab.keyboard.press("Escape"), lambda: tab.mouse.click(380, 800)):
-        tab.locator("#contents").click()
-        tab.locator("#toc a").nth(2).focus()
-        close()
-        tab.locator("#toc").wait_for(state="hidden")
-        assert tab.locator("#contents").get_attribute("aria-expanded") == "false"
-    tab.locator("#contents").click()
-    tab.keyboard.press("Escape")
-    assert tab.evaluate("document.activeElement.id") == "contents"
-
-
-def test_maps_have_the_colours_of_the_page(shared_page):
-    """Its background where no weight is; orange is positive and blue negative, also in the dark."""
-    tab = shared_page()
-    for scheme, nothing in (("dark", "rgb(13, 17, 23)"), ("light", "rgb(255, 255, 255)")):
-        tab.emulate_media(color_scheme=scheme)
-
-        def ready(nothing=nothing):
-            return nothing in fills(tab, "example_masks")
-
-        wait_for("what is drawn anew", ready, 60)
-        assert len(fills(tab, "example_masks")) == 2
-        positions = fills(tab, "example_positions")
-        signed = [list(map(int, re.findall(r"\d+", fill))) for fill in positions]
-        assert any(red > green > blue for red, green, blue in signed)
-        assert any(blue > green > red for red, green, blue in signed)
-
-
 def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):
     """At each a question, and then numbers.
 

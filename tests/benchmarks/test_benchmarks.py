@@ -2,8 +2,6 @@
 
 import json
 import re
-import statistics
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +16,7 @@ from benchmarks.shared import Rows
 from tests.helpers import ROOT, SOAK, caption_files
 from translator.__main__ import main, train
 from translator.run_log import read_log
-from translator.settings import Settings, make_settings
+from translator.settings import make_settings
 
 rows = tat.saved_rows
 
@@ -60,31 +58,6 @@ def test_the_benchmark_of_peers_measures_this_and_those_that_are_installed(rows_
     assert row["bpe"] == 300
 
 
-def test_marian_is_given_the_same_tokens_and_its_report_is_read(tmp_path):
-    """Catches a warm-up that counts, numbers cut at commas, and tokens under other numbers."""
-    tokenizer = tat.learn_bpe([("ein Hund", "a dog")], 5)
-    source, target = tokenizer.encode("ein Hund", "de"), tokenizer.encode("a dog", "en")
-    pair = tat.Pair([*source, tat.EOS], [tat.BOS, *target, tat.EOS])
-    settings = Settings(tokens_per_batch=700, dropout=0.2)
-    command = peers.marian_itself(tokenizer, [pair], settings, tmp_path)
-    texts = [(tmp_path / side).read_text("utf-8").replace(" ", "") for side in ("src", "tgt")]
-    texts = [text.replace("▁", " ").strip() for text in texts]
-    assert texts == ["ein Hund", "a dog"]
-    lines = (tmp_path / "vocab.yml").read_text("utf-8").splitlines()
-    numbers = dict(line.rsplit(": ", 1) for line in lines)
-    assert len(numbers) == len(tokenizer) and numbers['"</s>"'] == "0" and numbers['"<unk>"'] == "1"
-    assert command[command.index("--transformer-dropout") + 1] == "0.2" and "700" in command
-    report = (
-        "[now] Ep. 1 : Up. {} : Sen. 9 : Cost 9.1 * {:,} @ 12 after 99,999 : "
-        "Time {}s : 3.21 words/s : gNorm 2.0"
-    )
-    measured = [(1, 9), (1, 9), (4000, 1.5), (2000, 0.5)]
-    text = "\n".join(report.format(i, *found) for i, found in enumerate(measured))
-    program = f"import sys; assert sys.argv[-1] == '4'; print({text!r}, file=sys.stderr)"
-    speeds = peers.marian_speed([sys.executable, "-c", program], tmp_path, [[], []])
-    assert speeds == (6000 / 2, 6000 / 2)
-
-
 def test_the_benchmark_of_decoding_measures_every_side_that_is_installed(rows_of, trained):
     options = f"--data captions --split test --sentences 2 --rounds 1 --model {trained}"
     (row,) = rows_of(f"decoding_speed {options}")
@@ -92,13 +65,6 @@ def test_the_benchmark_of_decoding_measures_every_side_that_is_installed(rows_of
     assert {"this", "PyTorch", "CTranslate2"} <= speeds["split"].keys()
     assert speeds["beam"].keys() == speeds["split"].keys()
     assert all(speed > 0 for task in speeds.values() for speed in task.values())
-
-
-@pytest.mark.skipif(not SOAK, reason="make soak")
-def test_the_benchmark_of_scale_measures_every_size(rows_of):
-    found = rows_of("scale --pairs 300 --updates 2")[0]["pairs"]["300"]
-    # rounded
-    assert found["resident_mb"] > 100 and 0 < found["first_update_seconds"] <= found["seconds"]
 
 
 def test_time_to_quality_has_a_run_for_each_number_of_minutes(rows_of, tmp_path, monkeypatch):
@@ -122,17 +88,6 @@ def test_time_to_quality_has_a_run_for_each_number_of_minutes(rows_of, tmp_path,
         assert rates == [tat.rate(1, 16, 1, 1) / steps]
     assert rows[0]["settings"]["d_ff"] == 16
     assert rows[0]["split"] == "val" and rows[0]["search"] == "greedy"
-
-
-def test_other_programs_are_timed_beside_this_one(rows_of, tmp_path):
-    """Catches a budget that isn't kept, one that counts the translating, and a row made twice."""
-    data, sizes = caption_files(tmp_path, train=40, val=8), "--N 1 --d-model 16 --d-ff 16 --h 1"
-    command = f"time_to_quality {tmp_path}/run --data {data} --programs nn.Transformer {sizes}"
-    for _ in range(2):
-        (row,) = rows_of(f"{command} --bpe 100 --minutes 0.01 --seed 3")
-    assert (row["program"], row["budget"], row["seed"]) == ("nn.Transformer", 0.01, 3)
-    assert 0.01 <= row["minutes"] < 1 and row["tokens"] > 0
-    assert row["search"] == "greedy" and row["chrf"] > 0
 
 
 def test_another_program_writes_what_is_most_probable_step_by_step():
@@ -181,12 +136,6 @@ def test_saved_rows_say_where_they_come_from():
             assert machine == "another machine, not recorded" or machine["cores"]
     assert all("tok:13a" in row["bleu_signature"] for row in (*rows("quality"), *rows("test_sets")))
     assert all(row["source"].startswith("Vaswani et al., 2017") for row in rows("paper"))
-
-
-def test_the_edition_of_2022_was_timed_at_the_commits_that_are_named():
-    tiny = [row for row in rows("training_speed") if row["preset"] == "tiny"]
-    assert [row["commit"] for row in tiny] == ["f021640", "aa8091b", "4588737"]
-    assert round(statistics.mean(row["ratio_of_pairs"] for row in tiny)) == 10  # "about ten times"
 
 
 @pytest.mark.skipif(not SOAK, reason="make soak")

@@ -145,17 +145,6 @@ def test_masks_of_zeros_and_ones_equal_boolean_ones(small_model, sentences, dtyp
     assert_close(logits, expected)
 
 
-def test_masks_broadcast_over_batch_and_queries(small_model, sentences):
-    """Catches code that needs one mask per sentence or per query."""
-    model, src = small_model(), sentences.src
-    hidden = torch.ones(1, 1, src.size(1), dtype=torch.bool)
-    hidden[..., 2] = False
-    expected = model.encode(src, hidden.expand(3, src.size(1), -1))
-    assert_close(model.encode(src, hidden), expected)
-    assert (model.encode(src, None) - expected).abs().max() > 0.01
-    assert_close(model.encode(src, torch.ones(1, 1, src.size(1))), model.encode(src, None))
-
-
 @pytest.mark.parametrize("shape", [(3, 6), (3, 1, 1, 6)])
 def test_mask_of_other_dimensions_is_refused(small_model, sentences, shape):
     """Catches a mask (B, S) that would silently broadcast to the wrong dimensions."""
@@ -185,17 +174,6 @@ def test_dropout_acts_in_training_only(small_model, sentences, dropout, inner):
     inputs = (batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
     assert not torch.equal(model.train()(*inputs), model(*inputs)) or dropout == inner == 0
     assert torch.equal(model.eval()(*inputs), model(*inputs))
-
-
-def test_attention_dropout_acts_in_training_only():
-    """Catches a rate that is ignored, or applied in evaluation or while weights are recorded."""
-    layer, x = tat.AdjustableAttention(2, 8, dropout=0.5), torch.randn(1, 6, 8)
-    assert not torch.equal(layer.train()(x, x, x), layer(x, x, x))
-    own = "AdjustableAttention weighs in a way of its own"
-    with pytest.raises(ValueError, match=own), tat.recording(layer):
-        layer(x, x, x)
-    with tat.recording(layer.eval()) as kept:
-        assert torch.equal(layer(x, x, x), layer(x, x, x)) and layer in kept
 
 
 @BOTH_NORMS
@@ -255,17 +233,6 @@ def test_embeddings_and_positions_start_at_about_the_same_size(d_model):
     assert abs(sizes[0] - 1) < 0.02 and abs(sizes[1] - 0.5**0.5) < 1e-3
 
 
-def test_a_padded_query_is_harmless_and_a_query_without_keys_is_not():
-    """As the note says: NaN with -inf, a blend of all with -1e9; no real position changes."""
-    x, real = torch.randn(1, 4, 8), torch.tensor([[1, 1, 1, 0]])
-    # (1, 1, 4), (1, 4, 4)
-    open_rows, closed_rows = real.unsqueeze(-2), real.unsqueeze(-2) * real.unsqueeze(-1)
-    assert tat.attention(x, x, x, closed_rows)[0][0, 3].isnan().all()
-    assert (x @ x.mT).masked_fill(closed_rows == 0, -1e9).softmax(-1)[0, 3].tolist() == [0.25] * 4
-    real_alone = tat.attention(x[:, :3], x[:, :3], x[:, :3])[0]
-    assert_close(tat.attention(x, x, x, open_rows)[0][:, :3], real_alone)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
 def test_a_mask_to_be_added_to_scores_is_refused(small_model, sentences, dtype):
     """Catches nn.Transformer's masks of 0 and -inf, which hide what may be seen, in every form."""
@@ -302,12 +269,6 @@ def test_an_id_outside_the_vocabulary_is_named(small_model, sentences, wrong):
         for src, tgt in (([4, wrong], [1, 5]), ([4, 2], [1, 5, wrong])):
             with pytest.raises(ValueError, match=f"{wrong} is no id"):
                 tat.make_batch([tat.Pair(src, tgt)])
-
-
-def test_positions_add_dropout_to_the_sum():
-    """Catches dropout on the embedding only (Section 5.4: on the sums)."""
-    y = tat.PositionalEncoding(64, 0.5)(torch.randn(2, 50, 64))
-    assert abs((y == 0).double().mean() - 0.5) < 0.05
 
 
 def shared(model: tat.Transformer) -> tuple[bool, bool]:
@@ -413,24 +374,6 @@ def test_threads_record_each_their_own_weights(small_model, sentences):
         thread.submit(recording.__exit__, None, None, None).result()
     assert tat.MultiHeadedAttention.weigh.__qualname__ == "MultiHeadedAttention.weigh"
     assert not any(layer._forward_hooks for layer in model.modules())
-
-
-def test_dropout_is_off_until_the_last_thread_leaves(small_model):
-    """Catches dropout in a translation beside another, and a model left without its dropout."""
-    model = small_model(dropout=0.5).train()
-    model.encoder.eval()
-    before = [module.training for module in model.modules()]
-    with ThreadPoolExecutor(1) as thread:
-        evaluating = tat.evaluating(model)
-        thread.submit(evaluating.__enter__).result()
-        with tat.evaluating(model):
-            thread.submit(evaluating.__exit__, None, None, None).result()
-            assert not any(module.training for module in model.modules())
-            with tat.evaluating(model.train()):
-                assert not model.training
-            assert model.training
-            model.eval()
-    assert [module.training for module in model.modules()] == before
 
 
 # --- Copies, lengths, precision ---

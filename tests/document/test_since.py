@@ -103,11 +103,6 @@ def test_groups_that_do_not_fit_are_refused():
             since.GroupedQueryAttention(4, 16, h_kv=h_kv)
 
 
-def test_dropout_inside_the_gate_is_used():
-    layer, x = since.GatedFeedForward(8, 24, dropout=0.5), torch.randn(1, 5, 8)
-    assert not torch.equal(layer(x), layer(x)) and torch.equal(layer.eval()(x), layer(x))
-
-
 @pytest.fixture
 def make_one_stack(randomise):
     config = tat.Config(d_model=16, d_ff=24, h=4, norm="pre")
@@ -171,14 +166,6 @@ def test_decoder_only_is_trained_by_both_trainers(one_stack, sentences):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_decoder_only_with_what_came_later(make_one_stack, sentences):
-    model, b = make_one_stack(**since.modern(*ALL)), sentences
-    found = since.decoder_only_greedy(model, b.src, b.src_mask, 9)
-    naive = tat.greedy_decode_naive(model, b.src, b.src_mask, 9, tat.BOS)
-    assert torch.equal(naive * (found != tat.PAD), found)
-    assert len({id(p) for p in model.decoder.parameters()}) == 2 * (4 + 3 + 2) + 1
-
-
 @pytest.mark.parametrize("tile", [1, 7, 16, 64])
 def test_tiles_have_the_gradient_of_equation_1(tile):
     Q, K, V = (torch.randn(2, 3, 20, 8, dtype=torch.double, requires_grad=True) for _ in range(3))
@@ -231,16 +218,6 @@ def test_impossible_settings_of_a_draw_are_refused(settings):
         since.nucleus(torch.randn(2, 9), *settings)
 
 
-def test_a_beginning_as_long_as_the_text_may_be_is_refused():
-    """Catches a beginning that comes back as it is."""
-    tokenizer = tat.learn_bpe([("zwei", "two dogs")], 10)
-    model = since.make_decoder_only(len(tokenizer), tat.Config(d_model=16, d_ff=16, h=2), N=1)
-    size = len(tokenizer.encode("two dogs", "en")) + 1
-    with pytest.raises(ValueError, match=f"{size} of {size} tokens already"):
-        since.write_text(model, tokenizer, "two dogs", longest=size)
-    assert since.write_text(model, tokenizer, "two dogs", 0, longest=size + 1).startswith("two")
-
-
 @pytest.mark.parametrize("search", SEARCHES)
 def test_every_search_takes_no_mask(small_model, sentences, search):
     """None means that everything may be looked at, as in the model."""
@@ -251,11 +228,3 @@ def test_every_search_takes_no_mask(small_model, sentences, search):
     everything = torch.ones_like(src[:1, None])
     found = [search(model, src, mask, max_len=8, **given) for mask in (None, everything)]
     assert torch.equal(*found)
-
-
-def test_samples_end(variant, sentences):
-    model, b = variant(), sentences
-    found = since.sample_decode(model, b.src, b.src_mask, 40)
-    for row in found.tolist():
-        end = row.index(tat.EOS) if tat.EOS in row else len(row)
-        assert row[0] == tat.BOS and set(row[end + 1 :]) <= {tat.PAD}

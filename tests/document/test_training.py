@@ -82,14 +82,6 @@ def test_a_nan_stops_the_training_before_it_is_in_the_weights(small_model, tgt):
     assert all(map(torch.equal, weights, model.parameters())) and trainer.step == 1
 
 
-def test_an_update_of_nothing_is_refused(small_model):
-    """Catches an update that learns from no pair, or in no part, and says nothing."""
-    for pairs, parts in (([], 1), ([tat.Pair([5, 2], [1, 2])], 0)):
-        trainer = tat.Trainer(small_model(), tat.Config(d_model=16, accumulate=parts))
-        with pytest.raises(ValueError, match=f"{len(pairs)} pairs can't .* {parts} micro-batches"):
-            trainer.update(pairs)
-
-
 def test_rate_is_equation_3():
     """Catches wrong exponents or factors, a peak off the warmup's end, a crash at step 0."""
     for d_model, factor, warmup in ((512, 1.0, 4000), (64, 0.5, 30)):

@@ -130,44 +130,6 @@ def test_every_verdict_follows_from_its_intervals():
     assert table.loc["pairs that models wrote, beside the old pairs", "verdict"] == "shown"
 
 
-def test_what_is_called_chance_in_the_miniature_is_within_it():
-    """In all documents; and what is called a difference isn't."""
-    variants = lab.miniature()
-
-    def stars(name, measure="BLEU"):
-        mean = abs(lab.short_difference(variants, name, measure)[0])
-        return sum(mean > reach for reach in lab.reaches(variants, measure))
-
-    def mean(name, measure="BLEU"):
-        return lab.short_difference(variants, name, measure)[0]
-
-    assert all(row["chrf_beam"] < variants["base"][seed]["chrf_beam"]
-               for seed, row in variants["N = 2"].items())  # fmt: skip
-    for measure in ("BLEU", "best penalty", "chrF", "greedy"):
-        assert stars("N = 6", measure) == stars("d_ff = 512", measure) == 0
-    assert stars("modern", "greedy") and stars("modern", "best penalty")
-    assert not stars("modern", "chrF") and mean("gated") < 0 and stars("gated")
-    assert not any(stars("smoothing = 0.2", kind) for kind in ("BLEU", "best penalty", "chrF"))
-    assert stars("smoothing = 0.2", "perplexity") == 2 and mean("smoothing = 0.0", "perplexity") < 0
-    assert mean("smoothing = 0.0") < 0 < mean("h = 1") and mean("h = 16") < 0
-    assert not stars("smoothing = 0.0")
-    cpu = {
-        row["variant"]: row["bleu_beam"] for row in lab.saved_rows("miniature")
-        if "accelerator" not in row["machine"] and row["seed"] == 0
-    }  # fmt: skip
-    assert cpu["h = 1"] < cpu["base"]
-    assert [stars("rotary (CPU)", kind) for kind in ("BLEU", "best penalty", "chrF")] == [1, 2, 2]
-    one_stack = mean("decoder_only rotary", "greedy") - mean("rotary", "greedy")
-    behind = max(-one_stack, -mean("decoder_only", "greedy"))
-    corrected = lab.reaches(variants, "greedy")[1]
-    assert behind < corrected  # among so many comparisons, either may be chance
-    assert mean("dropout = 0.25") < -4 and -6 < mean("positions = none") < -5
-    assert mean("rotary") < -mean("h = 16") < lab.reaches(variants, "BLEU")[1]
-    paper = {row["variant"]: row["bleu"] for row in lab.saved_rows("paper") if row["table"] == 3}
-    assert paper["h = 1"] == min(paper[f"h = {h}"] for h in (1, 4, 16))
-    assert paper["dropout = 0.0"] < paper["base"]
-
-
 def test_kept_translations_score_what_their_rows_say(multi30k):
     """Catches a file that another run has taken over, and translations of another split."""
     rows = [row for row in lab.saved_rows("test_sets") if "translations" in row]

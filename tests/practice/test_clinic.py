@@ -5,7 +5,6 @@ Healthy models pass.
 
 import functools
 import itertools
-import math
 import random
 import re
 
@@ -19,7 +18,7 @@ from practice import examine, mistakes
 from practice.mistakes import CATALOGUE, HEALTHY
 from since_2017 import modern
 from tests.helpers import ROOT
-from the_annotated_transformer import EOS, PAD, Config, Pair, Trainer, number_pair, saved_rows
+from the_annotated_transformer import PAD, Config, Pair, Trainer, number_pair, saved_rows
 
 FEW = [number_pair(n) for n in [7, 1, 12, 4, *random.Random(0).sample(range(1000), 28)]]
 CHEAP = ["wires", "loss", "gradient", "inventory"]
@@ -335,37 +334,3 @@ def test_translations_are_held_beside_references():
         measured = examine.translate_alone(examine.Patient(None, decode=decode), pairs)
         assert measured["alone"] == 1
         assert examine.Finding("overlap", measured["overlap"]).ill is is_ill
-
-
-def test_a_loss_that_jumps_is_asked_again():
-    """A high rate may lose for a while what was learned; one that never learned gets no more."""
-
-    def loss_after(losses: list[float]) -> float:
-        given = iter(losses)  # who asks for more than these fails
-        logits = torch.zeros(8, 3, len(tat.LETTERS))
-        patient = examine.Patient(lambda _: logits, nn.Linear(1, 1), lambda _: next(given))
-        return examine.learn_by_heart(patient, FEW, updates=5)["heart loss"]
-
-    assert loss_after([0.1, *[2.0] * 4, *[0.1] * 5]) == 0.1
-    assert loss_after([2.0] * 5) == 2.0
-
-
-def test_a_finding_says_what_was_measured_and_what_it_means():
-    well, bad = examine.Finding("future", 0.0), examine.Finding("future", 0.34)
-    assert str(well) == "well a later word moves a prediction by 0 [future]"
-    assert str(bad) == "ILL  a later word moves a prediction by 0.34: it sees the future [future]"
-    assert examine.Finding("gradient", math.nan).ill
-
-
-def test_a_translation_without_an_end_counts_as_far_as_it_goes():
-    pairs = [tat.number_pair(n) for n in (7, 345)]
-
-    def endless(asked):  # as long as the longest reference in the batch
-        return [[9] * max(len(pair.tgt) for pair in asked) for _ in asked]
-
-    def helped(asked):  # alone, it ends too early
-        return [[9, 9, EOS] if len(asked) > 1 else [9, EOS] for _ in asked]
-
-    patients = [examine.Patient(None, decode=decode) for decode in (endless, helped)]
-    shares = [examine.translate_alone(patient, pairs)["alone"] for patient in patients]
-    assert shares == [1, 0]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.numpy import load, save
 
 import the_annotated_transformer as tat
 from practice import judge, learn, learner, worker
@@ -215,24 +214,6 @@ def test_a_file_that_departs_translates_by_itself(tiny, tmp_path, monkeypatch):
     assert [p.name for p in (tmp_path / "run").iterdir()] == [learn.STATE]
     session = learn.Study(tmp_path / "run", MINE / "in_torch.py", None, ("de", "en"))
     assert len(list(learn.own_lines(session, [["Ein Hund."]]))) == 1
-
-
-def test_folders_of_something_else_and_a_corpus_of_one_pair(tiny, tmp_path):
-    study(tmp_path / "run", tiny[:1], 1)
-    with pytest.raises(learn.Stuck, match="learns from captions, not multi30k; give another --run"):
-        study(tmp_path / "run", tiny, 1, "multi30k")
-    state = tmp_path / "run" / learn.STATE
-    arrays = load(state.read_bytes())
-    for missing, message in (("about", "from elsewhere"), ("w.0", "weights of another model")):
-        state.write_bytes(save({name: row for name, row in arrays.items() if name != missing}))
-        with pytest.raises(learn.Stuck, match=message):
-            session = learn.Study(tmp_path / "run", MINE / "in_torch.py", None, ("de", "en"))
-            session.read([], [])
-            session.pupil(None)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "log.jsonl").touch()
-    with pytest.raises(learn.Stuck, match="it is no folder of"):
-        study(tmp_path / "other", tiny, 1)
 
 
 def test_a_report_for_gradescope():

@@ -2,7 +2,6 @@
 
 import dataclasses
 import gzip
-import io
 import json
 import math
 import os
@@ -25,7 +24,7 @@ import the_annotated_transformer as tat
 from tests.helpers import ROOT, caption_files, refused, same
 from translator import search
 from translator.__main__ import main
-from translator.corpus import TokenStore, encode_pairs
+from translator.corpus import encode_pairs
 from translator.engine import Engine, open_search
 from translator.files import MODEL_FILES, read_tensors, write_atomically
 from translator.model_folder import read_translator
@@ -133,13 +132,6 @@ def test_the_help_of_train_explains_every_setting(capsys):
     assert "label smoothing (5.4) (0.1)" in out
 
 
-def test_without_a_command_there_is_help(capsys):
-    assert main([]) == 0
-    out = capsys.readouterr().out
-    commands = ("train", "translate", "evaluate", "average", "explain", "export")
-    assert all(command in out for command in commands)
-
-
 # --- A run ---
 def test_a_run_folder_holds_what_it_should(run):
     files = "config.json tokenizer.json log.jsonl checkpoints model.safetensors tokens best"
@@ -179,20 +171,6 @@ def test_a_finished_run_stays_as_it_is(run, capsys):
     assert "it had finished before" in printed and "less than the warmup" not in printed
     assert "norm = pre, not post" in refused(capsys, training(run, "--steps 40 --norm post"))
     assert contents(run) == before
-
-
-def test_an_older_run_goes_on_as_it_was(copy, capsys):
-    """Its preset was another, a setting is newer; catches today's preset in place of the run's."""
-    about = json.loads((copy / "config.json").read_text())
-    del about["settings"]["schedule"]
-    about["settings"] |= {"positions": "sinusoidal", "dropout": 0.3}
-    (copy / "config.json").write_text(json.dumps(about))
-    error = refused(capsys, training(copy, "--steps 32 --positions rotary"))
-    assert "positions = sinusoidal, not rotary" in error
-    assert train(copy, "--steps 32 --checkpoint-every 1") == 0
-    assert json.loads((copy / "config.json").read_text()) == about
-    # no fall
-    assert [row["lr"] for row in read_log(copy) if "lr" in row][-1] == tat.rate(32, 32, 1, 20)
 
 
 def test_words_and_epochs(words):
@@ -244,11 +222,6 @@ def test_a_run_goes_on_without_its_data(tmp_path, capsys):
 
 
 # --- What was interrupted, or is damaged ---
-def test_an_interrupted_command_says_so(tmp_path, capsys, monkeypatch):
-    """Catches the library's own exit without a message."""
-    monkeypatch.setattr("translator.training.Training.fit", Mock(side_effect=KeyboardInterrupt))
-    assert train(tmp_path / "run", "--steps 1") == 130
-    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_a_loss_that_is_no_number_ends_the_training_before_it_is_saved(
@@ -263,18 +236,6 @@ def test_a_loss_that_is_no_number_ends_the_training_before_it_is_saved(
     error = refused(capsys, training(folder, "--steps 1"))
     assert "the validation loss at update 1 is nan" in error
     assert not (folder / "model.safetensors").exists()
-
-
-def test_a_model_without_the_state_of_its_training_is_not_trained_over(copy, tmp_path, capsys):
-    """One that `average` wrote, a run that lost its state; catches either taken for a new run."""
-    assert main(f"average {copy} --last 2 --out {tmp_path / 'averaged'}".split()) == 0
-    for name in ("state", "before"):
-        (copy / "checkpoints" / f"{name}.safetensors").unlink()
-    for folder in (tmp_path / "averaged", copy):
-        before = (folder / "model.safetensors").read_bytes()
-        error = refused(capsys, training(folder, "--steps 40"))
-        assert "is a model without the state of its training" in error
-        assert (folder / "model.safetensors").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -300,13 +261,6 @@ def test_a_damaged_or_foreign_model_is_refused(capsys, copy, name, damage, messa
     assert message in refused(capsys, f"translate Hund --model {copy}")
 
 
-def test_a_folder_of_something_else_is_left_alone(capsys, tmp_path):
-    (tmp_path / "model.safetensors").write_text("mine")
-    error = refused(capsys, training(tmp_path, "--steps 1"))
-    assert "holds model.safetensors but no config.json" in error
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
-
-
 def test_files_are_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
@@ -318,37 +272,6 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
     with pytest.raises(RuntimeError):
         write_atomically(path, crash)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
-
-
-def test_a_dash_is_a_stream_and_a_tilde_the_home(run, tmp_path, monkeypatch, capsys):
-    """Behind `=`, where a shell leaves it alone; neither becomes the name of a file."""
-    home, here = tmp_path / "home", tmp_path / "here"
-    home.mkdir()
-    here.mkdir()
-    monkeypatch.chdir(here)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Ein Hund.\n")))
-    assert main(["translate", "--input=-", "--output=-", f"--model={run}"]) == 0
-    assert capsys.readouterr().out.count("\n") == 1
-    assert main(["captions", "--out=~/text"]) == 0 and (home / "text" / "train.de").is_file()
-    assert not [*here.iterdir()]
-
-
-def test_lost_tokens_are_made_again(tmp_path):
-    """So are an interrupted start's: a new vocabulary would read old ids as other words."""
-    tokens = tmp_path / "r" / "tokens"
-    tokens.mkdir(parents=True)
-    for split in ("train", "val"):
-        (tokens / f"{split}.ids").write_bytes(bytes(8))
-        (tokens / f"{split}.starts").write_bytes(bytes(24))
-    (tmp_path / "r" / ".annotated-start").touch()
-    command = f"train --data captions --run {tmp_path / 'r'} {TINY} --steps 1".split()
-    assert main(command) == 0
-    assert len(TokenStore(tokens / "train.ids", 100)) == 500
-    before = contents(tokens)
-    shutil.rmtree(tokens)
-    assert main(command) == 0
-    assert contents(tokens) == before
 
 
 # --- Translating ---
@@ -426,37 +349,6 @@ def test_translate_prints_an_object_for_each_line(run, tmp_path, capsys):
             assert bool(others) == bool(options)
             assert not others or others[0].items() <= one.items()
             assert not others or len(others) == 2
-
-
-def test_a_line_that_comes_out_empty_is_lost(run, capsys, monkeypatch):
-    monkeypatch.setattr(Engine, "translate", lambda *_: ["A dog.", ""])
-    assert main(["translate", "Ein Hund.", "😀", "--model", str(run)]) == 2
-    error = capsys.readouterr().err
-    assert "not translated: 1 of 2 lines (line 2); their places are empty" in error
-    assert "note: line 2: the model does not know 😀" in error
-
-
-def test_a_file_is_not_written_over_itself(run, tmp_path, capsys):
-    (tmp_path / "in").write_text("Ein Hund.\n")
-    (tmp_path / "link").symlink_to("in")
-    command = f"translate --input {tmp_path / 'in'} --output {tmp_path / 'link'} --model {run}"
-    assert "are one file" in refused(capsys, command)
-    assert (tmp_path / "in").read_text() == "Ein Hund.\n"
-
-
-@pytest.mark.parametrize("sentence", ["Собака " * 40, "Ein K\udce4se"], ids=["long", "not UTF-8"])
-def test_any_argument_is_a_sentence(run, tmp_path, capsys, sentence):
-    """Catches a traceback for more bytes than a file name has, or for those that a shell passes."""
-    assert main(["translate", sentence, "--model", str(run), "--beam", "1"]) == 0
-    assert capsys.readouterr().out.count("\n") == 1
-    out = str(tmp_path / "page.html")
-    assert main(["explain", sentence, "--model", str(run), "--out", out]) == 0
-
-
-def test_a_file_given_as_a_sentence_is_pointed_out(run, tmp_path, capsys):
-    (tmp_path / "in").write_text("Ein Hund.\n")
-    assert main(["translate", str(tmp_path / "in"), "--model", str(run)]) == 0
-    assert f"--input {tmp_path / 'in'} translates the lines of that file" in capsys.readouterr().err
 
 
 def test_the_device_is_an_option(run, monkeypatch, capsys):
@@ -569,24 +461,6 @@ def test_plan_prints_a_command_that_can_be_copied(tmp_path, capsys, monkeypatch)
     assert main(words[2:]) == 0
 
 
-def test_plan_knows_what_a_run_that_starts_from_a_model_is_given(run, tmp_path, capsys):
-    """And counts the lines with letters that its vocabulary lacks."""
-    data = caption_files(tmp_path / "data", train=40, val=20)
-    with (data / "train.de").open("a") as german, (data / "train.en").open("a") as english:
-        german.write("Ein 漢.\n")
-        english.write("A sign.\n")
-    command = f"plan {data} --seconds 0.1 --json --start-from {run}"
-    assert main(command.split()) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["complaints"]["letters"] == [41] and found["bleu"] is None
-    assert found["machine"]["width"] == 32 and found["machine"]["layers"] == 1
-    words = shlex.split(found["command"])[2:]
-    words[words.index("--steps") + 1], words[words.index("--run") + 1] = "1", str(tmp_path / "new")
-    assert main(words) == 0
-    assert f"of train are letters that {run} lacks" in capsys.readouterr().err
-    assert "has src = de, not nl" in refused(capsys, f"{command} --src nl")
-
-
 # --- Averages, and runs that start from a model ---
 def test_average_is_the_mean_of_the_last_checkpoints(run, tmp_path, capsys):
     out = tmp_path / "averaged"
@@ -637,40 +511,6 @@ def test_a_run_may_start_from_a_model(run, tmp_path):
         assert same(*(weights_of(read_translator(folder).model) for folder in (run, new)))
     assert (new / "tokenizer.json").read_text() == (run / "tokenizer.json").read_text()
     assert [*validations(new)] == [2, 4]
-
-
-def test_a_run_may_start_from_the_other_direction(run, tmp_path, capsys):
-    """But not from other languages; with a rate of 0 it stays the same model."""
-    data = caption_files(tmp_path / "data", train=40, val=40)
-    small = SMALL.replace("--factor 1", "--factor 0")
-    new, turned = tmp_path / "new", f"--data {data} {small} --start-from {run} --steps 2 --src en"
-    assert main(f"train {turned} --tgt de --run {new}".split()) == 0
-    assert same(*(weights_of(read_translator(folder).model) for folder in (run, new)))
-    assert read_translator(new).languages == ("en", "de")
-    for split in ("train", "val"):
-        shutil.copy(data / f"{split}.de", data / f"{split}.nl")
-    command = f"train {turned} --tgt nl --run {tmp_path / 'other'}"
-    said = "has src = de, not en, and tgt = en, not nl; the new run needs the same"
-    assert said in refused(capsys, command)
-
-
-def test_a_run_that_goes_on_needs_its_start_no_more(tmp_path, monkeypatch):
-    """Here a folder that the document saved.
-
-    Catches a run that reads the other model again, a folder name that depends on the working
-    directory, and a setting that the document does not write and the program makes up.
-    """
-    start, folders = tmp_path / "start", [tmp_path / "once", tmp_path / "twice"]
-    # the document knows no others
-    assert train(tmp_path / "plain", "--positions sinusoidal --steps 1") == 0
-    tat.save_translator(tat.load_translator(tmp_path / "plain"), start)
-    paper = "--schedule paper"  # the others fall to zero at the end of each part
-    assert train(folders[0], f"{paper} --start-from {start} --steps 4") == 0
-    assert train(folders[1], f"{paper} --start-from {start} --steps 2") == 0
-    shutil.rmtree(start)
-    monkeypatch.chdir(tmp_path)
-    assert train(folders[1], f"{paper} --start-from start --steps 4") == 0
-    assert same(*(weights_of(read_translator(folder).model) for folder in folders))
 
 
 # --- Pages ---
@@ -771,16 +611,6 @@ def test_bad_input_is_one_line(capsys, tmp_path, run, command, said):
     (tmp_path / "file").write_text("")
     assert said in refused(capsys, command.format(tmp=tmp_path, run=run))
     assert not (tmp_path / "r").exists()
-
-
-def test_data_without_a_full_pair_and_languages_without_rules_are_refused(capsys, tmp_path):
-    for split, english in (("train", "\ndog\n"), ("val", "dog\n\n")):
-        (tmp_path / f"{split}.de").write_text("Hund\n\n")
-        (tmp_path / f"{split}.xx").write_text(english)
-        (tmp_path / f"{split}.klingon").write_text("dog\n\n")
-    command = f"train --data {tmp_path} --run {tmp_path / 'r'} --steps 1 --tgt"
-    assert "no line of train has text in both de and xx" in refused(capsys, f"{command} xx")
-    assert "no rules for the language 'klingon'" in refused(capsys, f"{command} klingon --words")
 
 
 def test_the_lab_notebooks_table_of_presets_is_the_programs():

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 
 import the_annotated_transformer as tat
 from tests.helpers import refused
@@ -88,49 +87,6 @@ def test_sets_of_the_hub_are_read_as_their_library_reads_them(tmp_path_factory):
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             load_pairs(*arguments)
-
-
-@pytest.mark.parametrize("source", ["hf:", "hf::small", "hf:@parquet"])
-def test_a_set_of_the_hub_without_a_name_is_refused_before_its_first_pair(source):
-    with pytest.raises(Refused, match="needs the name of a set"):
-        Corpus(source).pairs("val")
-
-
-# how some sets lie on the hub: the files of a split, and the description in their README.md, if
-# they have one
-HUB = {
-    "Helsinki-NLP/opus-100:de-en": ("de-en/{split}-{i:05d}-of-00002.parquet", True),
-    "IWSLT/iwslt2017:iwslt2017-de-en@parquet": ("iwslt2017-de-en/{split}/{i:04d}.parquet", False),
-}
-NAMES = {"train": "train", "validation": "val", "test": "test"}
-
-
-@pytest.mark.parametrize("name", HUB)
-def test_sets_that_the_readme_names_are_read(tmp_path_factory, name):
-    """Local copies of the same layout: parts in Apache Parquet, other configurations beside it."""
-    import datasets
-
-    folder, (pattern, described) = tmp_path_factory.mktemp("hub"), HUB[name]
-    kind = datasets.Features({"translation": datasets.Translation(languages=["de", "en"])})
-    wanted, configs = name.partition(":")[2].removesuffix("@parquet"), []
-    for config in (wanted, wanted.replace("de-en", "cs-en")):
-        for split in NAMES:
-            for i in range(2):
-                rows = [{"de": f"{config} {split} {2 * i + k}", "en": "b"} for k in range(2)]
-                path = folder / pattern.replace(wanted, config).format(split=split, i=i)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                datasets.Dataset.from_dict({"translation": rows}, kind).to_parquet(path)
-        files = [{"split": split, "path": f"{config}/{split}-*"} for split in NAMES]
-        configs.append({"config_name": config, "data_files": files})
-    if described:
-        (folder / "README.md").write_text(f"---\n{yaml.dump({'configs': configs})}---\n")
-    source = "hf:" + name.replace(name.partition(":")[0], str(folder))
-    for there, here in NAMES.items():
-        assert load_pairs(source, here) == [(f"{wanted} {there} {i}", "b") for i in range(4)]
-    with pytest.raises(Refused, match="hf:.*fr-en"):
-        load_pairs(source.replace("de-en", "fr-en"), "train")
-    readme = Path(__file__).resolve().parents[2] / "translator" / "README.md"
-    assert f"`hf:{name}`" in readme.read_text(encoding="utf-8")
 
 
 def test_a_part_of_train_is_held_out_where_there_is_no_val(tmp_path, capsys):
@@ -213,16 +169,6 @@ def test_multi30k_is_fetched_once_and_kept(server, tmp_path):
     assert str(folder).startswith(str(tmp_path))
 
 
-@pytest.mark.parametrize(("answer", "times"), [("cut", 1), ("nothing", 1), (503, 2)])
-def test_a_server_that_recovers_is_enough(server, answer, times):
-    """It first cuts an answer short, or sends nothing or an error; catches half-written files."""
-    server.answer, server.failures = answer, times
-    folder = fetch_multi30k("val", server.url)
-    assert list(read_parallel(folder, "val", *LANGUAGES)) == [("Ein Hund.", "A dog.")]
-    assert {path.name for path in folder.iterdir()} == {"val.de.gz", "val.en.gz", ".lock"}
-    assert server.requests.count("/val.de.gz") == times + 1
-
-
 @pytest.mark.parametrize("answer", ["cut", 404, "another file", "no network"])
 def test_a_server_that_does_not_recover_is_one_line_that_helps(server, tmp_path, answer):
     """Nothing is left behind."""
@@ -284,17 +230,6 @@ def test_a_store_gives_back_every_pair_and_is_as_small_as_its_numbers(
     rows = [20_004, 0, 9_999, 10_000]
     assert store.pairs(rows) == encode(None, [texts[i] for i in rows], LANGUAGES)
     assert (tmp_path / "x" / "train.ids").stat().st_size == itemsize * store.lengths().sum()
-
-
-def test_a_store_that_is_not_finished_is_none(tmp_path):
-    def texts():
-        yield "Ein Hund.", "A dog."
-        raise KeyboardInterrupt
-
-    tokenizer = tat.learn_words([("Ein Hund.", "A dog.")] * 2, LANGUAGES)
-    with pytest.raises(KeyboardInterrupt):
-        write_store(tmp_path / "train.ids", texts(), tokenizer, LANGUAGES)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_pairs_without_text_on_one_side_are_counted_aloud(capsys, tmp_path):

@@ -17,7 +17,7 @@ from tests.helpers import (
 from translator.files import Refused, model_folder
 from translator.model_folder import read_translator
 from translator.search import Search, fast_beam
-from translator.stepping import StepwiseDecoder, check_stepwise
+from translator.stepping import StepwiseDecoder
 
 
 class Scripted(tat.Generator):
@@ -97,18 +97,6 @@ def test_greedy_stops_when_all_have_ended(small_model, sentences, greedy):
     assert len(calls) == model.generator.steps == 4
 
 
-def test_greedy_takes_other_symbols(small_model, sentences):
-    """Or no end; catches BOS, EOS or PAD hard-coded in the loop."""
-    model = small_model()
-    model.generator = Scripted([[5, 2, 9, 9], [9, 2, 4, 4], [2, 9, 3, 3]], end=9, leaving=False)
-    asked = {"start_symbol": 8, "end_symbol": 9, "pad": 10}
-    found = tat.greedy_decode(model, sentences.src, sentences.src_mask, 9, **asked)
-    assert found.tolist() == [[8, 5, 2, 9], [8, 9, 10, 10], [8, 2, 9, 10]]
-    model.generator = Scripted([[5, 2, 9], [2, 2, 2], [7, 7, 2]], leaving=False)
-    found = tat.greedy_decode(model, sentences.src, sentences.src_mask, 4, end_symbol=None)
-    assert found.tolist() == [[1, 5, 2, 9], [1, 2, 2, 2], [1, 7, 7, 2]]
-
-
 @pytest.mark.parametrize("training", [True, False])
 @both
 def test_greedy_evaluates_without_gradients_and_restores_the_mode(
@@ -133,15 +121,6 @@ def test_greedy_evaluates_without_gradients_and_restores_the_mode(
     assert {module.training for module in model.modules()} == {training}
 
 
-def test_each_module_comes_back_in_its_own_mode(small_model):
-    """Catches frozen parts whose dropout is switched on with all the others."""
-    model = small_model().train()
-    model.encoder.eval()
-    with tat.evaluating(model):
-        assert not any(module.training for module in model.modules())
-    assert model.decoder.training and not model.encoder.training
-
-
 @pytest.mark.parametrize(
     "changes", [{"norm": "pre"}, {"norm": "post"}, {"positions": "learned", "d_k": 3}]
 )
@@ -152,15 +131,6 @@ def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, chan
     parallel = model(batch.src, tgt, batch.src_mask, tat.subsequent_mask(300))
     decoder = StepwiseDecoder(model, batch.src, batch.src_mask)
     assert_close(torch.stack([decoder.step(tokens) for tokens in tgt.unbind(1)], dim=1), parallel)
-
-
-def test_the_check_shows_itself(small_model, capsys):
-    """A line for each part, in order, with both times."""
-    check_stepwise(small_model(), tell=print)
-    lines = capsys.readouterr().out.splitlines()
-    layers = [f"decoder.layers.{i}" for i in range(2)]
-    assert [line.split()[0] for line in lines] == ["tgt_embed", *layers, "decoder"]
-    assert all(line.count(" ms") == 2 and line.endswith(": equal") for line in lines)
 
 
 def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):

@@ -110,38 +110,6 @@ def test_a_model_is_converted_once_and_anew_after_more_training(model, capsys):
     assert "not the configuration of a model" in capsys.readouterr().err
 
 
-def test_a_change_of_the_documents_code_is_checked_again(model, monkeypatch, tmp_path):
-    """A reader's layer would else be ignored where the paper's had been converted before."""
-    first = engine.conversion_of(model)
-    changed = tmp_path / "changed.py"
-    changed.write_text("# another attention\n", encoding="utf-8")
-    monkeypatch.setattr(engine, "SOURCES", [changed])
-    assert engine.conversion_of(model) != first
-
-
-def test_where_a_model_cannot_be_written_the_cache_keeps_its_conversion(
-    model, monkeypatch, tmp_path, capsys
-):
-    """And where nothing can be written, PyTorch translates."""
-    made = engine.tempfile.TemporaryDirectory
-    refusing = [model]
-
-    def elsewhere(prefix, dir):
-        if Path(dir) in refusing:
-            raise PermissionError(13, "Permission denied")
-        return made(prefix=prefix, dir=dir)
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(engine.tempfile, "TemporaryDirectory", elsewhere)
-    cache = tmp_path / "cache" / "annotated-transformer"
-    assert engine.conversion_of(model).parent == cache and conversions(model) == []
-    shutil.rmtree(cache)
-    refusing.append(cache)
-    assert main(["translate", "Ein Hund.", "--model", str(model)]) == 0
-    out, error = capsys.readouterr()
-    assert out == "A dog.\n" and error.count("PyTorch translates") == 1
-
-
 def test_without_the_package_pytorch_translates(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     assert main(["translate", "Ein Hund.", "Ein Mann."]) == 0

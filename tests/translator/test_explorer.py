@@ -179,18 +179,6 @@ def test_the_tokens_are_those_of_the_library(shipped, sentences):
     assert back == [shipped.tokenizer.decode([tat.BOS, *ids, tat.EOS, 5]) for ids in found]
 
 
-def test_a_piece_that_continues_a_word_has_a_dot(shipped):
-    ids = shipped.tokenizer.encode("Ein Schneeboarder, na ja.", "de")
-    pieces = shipped.tokenizer.tokens([*ids, tat.EOS])
-    shown = computed(shipped, "given.map((piece) => translator.tokenizer.spell(piece))", pieces)
-
-    def begins(piece):
-        return piece[1:] if piece[0] == "▁" else f"·{piece}"
-
-    dots = [piece if piece in (",", ".", "</s>") else begins(piece) for piece in pieces]
-    assert shown == dots and any(piece[0] == "·" for piece in shown)
-
-
 def test_the_logits_are_those_of_pytorch(shipped):
     """Of the shipped model, and of every kind of model that the program trains."""
     assert difference(shipped, SENTENCE) < 1e-3
@@ -537,41 +525,6 @@ def test_layers_that_differ_are_not_run_by_the_page(shipped, layer, name, value)
     assert explorer.model_content(translator, "x") is not None
     setattr(translator.model.get_submodule(layer), name, value)
     assert explorer.model_content(translator, "x") is None
-
-
-def test_the_keyboard_keeps_its_place(tab):
-    """A chosen thumbnail, a button that can do no more, and one that vanishes hand the focus on."""
-    focused = """() => {
-        const inner = document.querySelector("#figure").shadowRoot.activeElement;
-        return inner && (inner.id || inner.dataset.layer + inner.dataset.head);
-    }"""
-    tab.locator("#overview button").nth(6).focus()
-    tab.keyboard.press("Enter")
-    assert tab.evaluate(focused) == "22"
-    tab.locator("#step").fill("2")
-    tab.locator("#back").focus()
-    tab.keyboard.press("Enter")
-    assert tab.evaluate(focused) == "forward"
-    tab.check("#zero")
-    tab.answered()
-    tab.locator("#restore").focus()
-    tab.keyboard.press("Enter")
-    tab.answered()
-    assert tab.evaluate(focused) == "head"
-
-
-def test_the_address_keeps_the_choices(browser, tab, page_of_shipped):
-    """A blank sentence in it does no harm."""
-    tab.select_option("#layer", "2")
-    tab.check("text=encoder self-attention")
-    for address, title in (
-        (tab.url, "Encoder self-attention, layer 2, mean of heads"),
-        (f"{page_of_shipped.as_uri()}#kind=decoder&sentence=%20", "Decoder self-attention"),
-    ):
-        other, problems = offline_tab(browser)
-        other.goto(address)
-        other.locator("#heat-title", has_text=title).wait_for()
-        assert SENTENCE in other.title() and not problems
 
 
 def test_the_explorer_is_accessible(tab):

@@ -1,6 +1,5 @@
 """Export: the other program's translations equal ours, token by token."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +9,9 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
-from tests.helpers import refused, same, started
+from tests.helpers import same
 from translator.__main__ import main
-from translator.model_folder import read_translator, write_model
+from translator.model_folder import read_translator
 from translator.processes import weights_of
 from translator.search import fast_beam
 from translator.sources import load_pairs
@@ -63,30 +62,6 @@ def test_what_is_exported_translates_text(tmp_path):
     assert "de to en" in (out / "README.md").read_text(encoding="utf-8")
 
 
-def test_what_is_exported_reads_and_answers_as_the_program_does(tmp_path):
-    """A line as it comes; a byte-order mark, entities, and a line that is no UTF-8.
-
-    And a line far too long, and one too long for all.
-    """
-    out, pipe = tmp_path / "served", subprocess.PIPE
-    assert main(["export", "--out", str(out)]) == 0
-    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
-    command = [sys.executable, out / "translate.py"]
-    streams = {"stdin": pipe, "stdout": pipe, "stderr": pipe}
-    with started(command, **streams, env=environment) as process:
-        process.stdin.write(b"\xef\xbb\xbfEin Hund.\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == b"A dog.\n"
-        lines = ["Ein Hund &amp; eine Katze.", "Hund " * 600, "Hund " * 3000, "Ein Mädchen."]
-        found, error = process.communicate("\n".join(lines).encode() + b"\nK\xe4se\nEin Hund.\n")
-    assert process.returncode == 2
-    found, notes = found.decode().split("\n"), error.decode().splitlines()
-    assert found[0] == "A dog & a cat." and found[1]
-    assert found[2:] == ["", found[3], ""] and "girl" in found[3]
-    assert [note[:12] for note in notes] == ["note: line 3", "note: line 4", "error: line "]
-    assert "line 6: not UTF-8" in notes[2] and "left empty" in notes[1]
-
-
 def test_half_a_model_is_half_as_large_and_loads_as_before(run, tmp_path):
     out = tmp_path / "half"
     assert main(["export", "--model", str(run), "--out", str(out), "--to", "half"]) == 0
@@ -95,12 +70,3 @@ def test_half_a_model_is_half_as_large_and_loads_as_before(run, tmp_path):
     whole, half = (weights_of(read_translator(folder).model) for folder in (run, out))
     assert {tensor.dtype for tensor in half.values()} == {torch.float32}
     assert same(half, {name: tensor.half().float() for name, tensor in whole.items()})
-
-
-def test_weights_too_large_for_16_bits_are_refused(run, tmp_path, capsys):
-    """Catches infinities that are written silently, and half a folder."""
-    translator = read_translator(run)
-    weights = {name: p.detach() * 1e6 for name, p in weights_of(translator.model).items()}
-    write_model(tmp_path / "large", run, weights)
-    error = refused(capsys, f"export --model {tmp_path / 'large'} --out {tmp_path / 'x'} --to half")
-    assert "some weights are not finite" in error and not (tmp_path / "x").exists()

@@ -19,12 +19,12 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
-from tests.helpers import SOAK, caption_files, refused, same
+from tests.helpers import SOAK, caption_files, same
 from translator import run as runs
 from translator.__main__ import main
 from translator.files import MODEL_FILES, read_tensors
 from translator.model_folder import read_translator
-from translator.processes import stop_requests, weights_of
+from translator.processes import weights_of
 from translator.run_log import read_log
 from translator.settings import PRESETS, Limits, Progress
 from translator.trainer import ParallelTrainer
@@ -169,15 +169,6 @@ def test_the_rate_falls_to_zero_where_a_run_ends_however_often_it_is_stopped(
     assert rates[name][count] > 5 * rates[name][count - 1] > 0 < rates[name][-1] < peak / count
 
 
-def test_a_second_ctrl_c_ends_a_training_at_once():
-    with stop_requests() as asked:
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)  # a scheduler may repeat it
-        assert asked[0] == signal.SIGTERM
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-
-
 # --- Killed ---
 def killed(work: Callable[[], None]) -> int:
     """The status of a copy of this process in which `work` runs; negative if a signal ends it."""
@@ -223,27 +214,6 @@ def test_a_run_that_is_killed_while_it_writes_ends_as_if_it_had_not_been(finishe
 
 
 # --- No room to write ---
-@needs_fork
-def test_a_full_disk_ends_a_run_and_leaves_its_last_checkpoint(finished, tmp_path):
-    """A limit on the size of files stands for a full disk; with room, the run goes on."""
-    import resource
-
-    limit = 20_000
-
-    def work() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        lines, sink = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
-        with redirect_stderr(lines), redirect_stdout(sink):
-            status = train(tmp_path / "run")
-        (tmp_path / "error").write_bytes(lines.buffer.getvalue()[: limit - 1])
-        os._exit(status)
-
-    assert train_until(6, tmp_path / "run") == 0
-    assert killed(work) == 2
-    assert (tmp_path / "error").read_text().startswith("error: /")
-    assert updates(tmp_path / "run") == 6
-    assert train(tmp_path / "run") == 0
-    assert_same(tmp_path / "run", finished)
 
 
 # --- Damaged ---
@@ -273,22 +243,6 @@ def test_the_state_before_a_damaged_one_is_used(finished, tmp_path, capsys):
 
 
 # --- Two at once ---
-@needs_fork
-def test_a_second_training_in_a_folder_is_refused(tmp_path, monkeypatch, capsys):
-    """While the first one lives; a killed one leaves no lock behind."""
-    run, update = tmp_path / "run", ParallelTrainer.update
-
-    def update_and_try(self, pairs):
-        if self.step == 1:
-            assert train(run) == 2  # a lock is the file's, not the process's
-        return update(self, pairs)
-
-    monkeypatch.setattr(ParallelTrainer, "update", update_and_try)
-    assert train(run) == 0
-    assert "another training is at work in this folder" in capsys.readouterr().err
-    monkeypatch.undo()
-    assert killed(lambda: (die_at(10), train(tmp_path / "killed"))) == -signal.SIGKILL
-    assert train(tmp_path / "killed") == 0
 
 
 # --- Gradients that are not finite ---
@@ -318,20 +272,6 @@ def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(
     ours, theirs = (read_tensors(folder / "state.safetensors") for folder in folders)
     assert ours[1]["progress"]["skipped"] == 1 and same(ours[0], theirs[0])
     assert [row for row in read_log(tmp_path / "whole") if "loss" in row][-1]["skipped"] == 1
-
-
-def test_memory_that_runs_out_names_the_batch_and_what_to_lower(tmp_path, monkeypatch, capsys):
-    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
-    full = Mock(side_effect=full)
-    # of two short pairs, before the first update
-    monkeypatch.setattr("translator.guard.doubts", lambda trainer: ())
-    monkeypatch.setattr(ParallelTrainer, "gradient", full)
-    error = refused(capsys, training(tmp_path / "run"))
-    assert "out of memory at update 1, with" in error and "--tokens-per-batch" in error
-    monkeypatch.undo()
-    monkeypatch.setattr("translator.trainer.mean_loss", full)
-    error = refused(capsys, training(tmp_path / "run"))
-    assert "out of memory in the validation after update 3; try" in error
 
 
 # --- When there is a checkpoint, and which model is kept ---
@@ -391,30 +331,3 @@ def test_translations_say_which_model_is_best(
     out = capsys.readouterr().out
     assert f"validation loss {losses[-1]:.2f}, BLEU {bleus[-1]:.1f}" in out
     assert said in out if said else "/best" not in out
-
-
-def test_what_is_translated_comes_back_after_an_interruption(tmp_path, monkeypatch):
-    """The same bits and the same BLEU, where the model that translates is the one that learns.
-
-    Catches a score that depends on the hour, and weights that cannot learn after they translated.
-    """
-    monkeypatch.setattr(runs.Run, "guessing", math.inf)
-    monkeypatch.setattr("translator.trainer.SENTENCES", 8)
-    options = "--ema 0 --positions learned"
-    assert train(tmp_path / "whole", options) == 0
-    update = ParallelTrainer.update
-
-    def interrupted(self, pairs):
-        if self.step in (4, 6):
-            signal.raise_signal(signal.SIGTERM)
-        return update(self, pairs)
-
-    monkeypatch.setattr(ParallelTrainer, "update", interrupted)
-    while train(tmp_path / "run", options):
-        pass
-    assert same(results(tmp_path / "run"), results(tmp_path / "whole"))
-    scores = [
-        [row["val_bleu"] for row in read_log(tmp_path / name) if "val_bleu" in row]
-        for name in ("run", "whole")
-    ]
-    assert len(scores[0]) == 4 and scores[0] == scores[1]

@@ -9,7 +9,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
@@ -27,7 +26,6 @@ import the_annotated_transformer as tat
 from tests.helpers import SOAK, Touch, refused, same
 from translator.__main__ import main
 from translator.captions import caption_corpus
-from translator.files import Refused
 from translator.marian import (
     HUB_FILES,
     NEVER,
@@ -146,15 +144,6 @@ def test_logits_and_translations_are_those_of_hugging_face(name, pieces, caption
         assert kept == known[: len(kept)] and len(kept) >= 1
 
 
-def test_pytorchs_own_format_is_read_too(pieces, tmp_path):
-    theirs = hub_model(pieces, tmp_path / "hub")
-    expected = dict(read_hub(tmp_path / "hub").model.named_parameters())
-    (tmp_path / "hub" / "model.safetensors").unlink()
-    file = tmp_path / "hub" / "pytorch_model.bin"
-    torch.save(theirs.state_dict(), file)
-    assert same(dict(read_hub(tmp_path / "hub").model.named_parameters()), expected)
-
-
 def test_pieces_are_those_of_sentencepiece(pieces, captions, hub):
     """On captions, both sides, and on strange text that is known; a language's mark is a token."""
     tokenizer = read_hub(hub).tokenizer
@@ -169,32 +158,6 @@ def test_pieces_are_those_of_sentencepiece(pieces, captions, hub):
             back = tokenizer.decode(tokenizer.encode(text, language))
             assert "<unk>" in found or back == model.decode(expected)
     assert tokenizer.tokens(tokenizer.encode(">>fra<< Ein Hund", "de"))[:2] == [">>fra<<", "▁Ein"]
-
-
-def test_letters_in_parts_and_the_names_of_tokens_are_text(pieces, hub, capsys):
-    """As SentencePiece has it; a mark is one in front of a sentence alone.
-
-    One that is not known is said.
-    """
-    translator = read_hub(hub)
-    tokenizer = translator.tokenizer
-    model = sentencepiece.SentencePieceProcessor(model_file=str(pieces / "source.spm"))
-    known = tokenizer.tokens(range(len(tokenizer)))
-    marked = ("Ein </s> Hund <pad> <s> <unk>", "Ein >>fra<< Hund", "ein <strong>Hund</strong>")
-    for text in ("Ein Ma\u0308dchen", *marked):
-        expected = model.encode(unicodedata.normalize("NFC", text), out_type=str)
-        found = tokenizer.encode(text, "de")
-        pieces_known = [piece if piece in known else "<unk>" for piece in expected]
-        assert tokenizer.tokens(found) == pieces_known
-        assert not {tat.PAD, tat.BOS, tat.EOS} & {*found, *tokenizer.encode(text, "en")}
-    for text in (">>fra<< Ein Hund", " >>fra<<Ein Hund"):
-        tokens = tokenizer.tokens(tokenizer.encode(text, "de"))
-        plain = tokenizer.tokens(tokenizer.encode("Ein Hund", "de"))
-        assert tokens[0] == ">>fra<<" and tokens[1:] == plain
-    notes, found = [], Search(translator)
-    for _ in range(2):
-        found.translate([">>xyz<< Ein Hund", ">>fra<< Ein Hund"], notes.append)
-    assert notes == ["the model does not know >>xyz<<, which it takes for text"]
 
 
 def test_an_imported_model_is_a_folder_like_any_other(
@@ -405,25 +368,6 @@ def test_a_bad_folder_is_refused_in_one_line(spoil, said, hub, tmp_path, capsys,
     assert said in error and len(error) < 400
     assert "weights_only" not in error and "trust" not in error
     assert not (tmp_path / "ours").exists() and not (tmp_path / "stolen").exists()
-
-
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        ("type: s2s", "--type is s2s"),
-        ("transformer-preprocess: 'x'", "norms"),
-        ("enc-depth: 9", "encoder_l3_self_W"),
-    ],
-)
-def test_options_of_marian_that_are_not_known_are_named(option, said, npz, tmp_path):
-    arrays = dict(np.load(npz / "model.npz"))
-    text = arrays["special:model.yml"].tobytes().rstrip(b"\0").decode()
-    name = option.partition(":")[0]
-    lines = [option if line.startswith(f"{name}:") else line for line in text.splitlines()]
-    arrays["special:model.yml"] = np.frombuffer(("\n".join(lines) + "\n\0").encode(), np.int8)
-    np.savez(npz / "model.npz", **arrays)
-    with pytest.raises(Refused, match=said):
-        read_own(npz)
 
 
 def test_a_name_on_the_hub_is_found_in_the_cache(hub, tmp_path, capsys, monkeypatch):

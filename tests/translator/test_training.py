@@ -15,37 +15,13 @@ from translator.__main__ import without_bleu
 from translator.corpus import encode_pairs
 from translator.files import model_folder
 from translator.model_folder import read_translator
-from translator.run_log import time_left
 from translator.scoring import score
 from translator.search import Search
 from translator.settings import Limits, Progress, Settings, build_model
 from translator.sources import load_pairs
-from translator.trainer import (
-    Muon,
-    Objective,
-    ParallelTrainer,
-    greedy_bleu,
-    make_optimizers,
-    sample,
-)
-
+from translator.trainer import Muon, ParallelTrainer, greedy_bleu, make_optimizers, sample
 
 # --- The loss ---
-def test_a_training_says_how_long_it_will_take():
-    """From all of its time so far; nothing where patience alone ends it, or at the end."""
-    assert time_left(Progress(seconds=600, left=0.75)) == ", 30 min left"
-    assert time_left(Progress(seconds=600, left=1.0)) == ""
-    assert time_left(Progress(seconds=600, left=0.01)) == ""
-
-
-def test_no_gradient_is_computed_where_none_is_asked_for(small_model, sentences, monkeypatch):
-    objective = Objective(small_model(), 0.1)
-    loss = objective(sentences)
-    monkeypatch.setattr(torch.autograd, "grad", None)  # this gives the gradient of a chunk
-    with torch.no_grad():
-        assert_close(objective(sentences), loss.detach())
-    with pytest.raises(TypeError):
-        objective(sentences)
 
 
 # --- Updates ---
@@ -184,15 +160,6 @@ def test_seed_decides_the_run():
     assert same == [True, True, False]
 
 
-def test_updates_draw_different_dropout():
-    """Catches the same seed before every update."""
-    model, pairs = tat.make_model(13, 13, **SIZES | {"dropout": 0.3}), uneven_pairs()
-    trainer = small_trainer(model, factor=0.0)  # a rate of zero: only dropout can change the loss
-    losses = [trainer.update(pairs) for _ in range(3)]
-    assert len(set(losses)) == 3
-    assert trainer.model.training
-
-
 # --- Translations of a validation ---
 def test_the_quick_score_is_that_of_the_search():
     """Catches another text, a lost end, and rows that are not in the order of their references."""
@@ -250,15 +217,6 @@ def test_what_is_left_of_a_run(limits, left):
     assert Limits(**limits).left(progress, 20) == pytest.approx(left)
 
 
-def test_every_dropout_of_a_configuration_reaches_the_model():
-    """Catches a setting that is accepted but has no effect."""
-    model = build_model(Settings(N=1, d_model=16, d_ff=24, h=4, dropout=0.1, inner_dropout=0.2), 20)
-    layer = model.decoder.layers[0]
-    assert {sublayer.dropout.p for sublayer in layer.sublayer} == {0.1}
-    assert model.src_embed.positions.dropout.p == 0.1
-    assert layer.feed_forward.dropout.p == layer.self_attn.dropout.p == 0.2
-
-
 def test_a_growing_dropout_follows_the_passes():
     """Catches one that doesn't grow, has no end, or reaches the sublayers' inside."""
     sizes = {"N": 1, "d_model": 16, "d_ff": 24, "h": 4}
@@ -271,30 +229,3 @@ def test_a_growing_dropout_follows_the_passes():
         assert {sublayer.dropout.p for sublayer in layer.sublayer} == {share}
         assert trainer.model.src_embed.positions.dropout.p == share
         assert layer.feed_forward.dropout.p == layer.self_attn.dropout.p == 0.2
-
-
-def test_operations_are_those_that_pytorch_counts(small_model, monkeypatch):
-    """Six for each weight and token, and attention's own products.
-
-    The log has them as a share of the machine's speed.
-    """
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from translator.run_log import accelerator_use, operations
-
-    model = small_model(src_vocab=13, tgt_vocab=13)
-    # ten tokens on each side, no padding
-    pairs = [tat.Pair([5] * 9 + [tat.EOS], [tat.BOS] + [6] * 9 + [tat.EOS])] * 4
-    batch = tat.make_batch(pairs)
-    with FlopCounterMode(display=False) as counter:
-        model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask).sum().backward()
-    d, N, B, T = 16, 2, 4, 10
-    # scores and weighted sums of three attentions in a pair of layers
-    products = 6 * (3 * N) * B * 2 * T * T * d
-    assert operations(model, pairs) + products == counter.get_total_flops()
-    monkeypatch.setattr(torch.accelerator, "memory_allocated", lambda device: 2**30)
-    monkeypatch.setattr(torch.accelerator, "max_memory_allocated", lambda device: 3 * 2**29)
-    monkeypatch.setattr(torch.cuda, "utilization", lambda device: 97)
-    used = {"memory": 1.0, "most_memory": 1.5, "utilisation": 97}
-    assert accelerator_use(torch.device("cpu")) == {}
-    assert accelerator_use(torch.device("cuda")) == used

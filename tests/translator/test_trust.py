@@ -1,19 +1,15 @@
 """How far to trust a translation (`translate --json`), a text (`plan`) and a run (`doctor`)."""
 
-import json
-import random
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 
 import the_annotated_transformer as tat
 from practice import examine
-from tests.helpers import ROOT, caption_files, decided
+from tests.helpers import caption_files, decided
 from translator import doctor, plan
 from translator.__main__ import main
-from translator.corpus import TokenStore
 from translator.losses import add_losses, placeholders
 from translator.model_folder import read_translator
 from translator.search import fast_beam
@@ -123,13 +119,6 @@ def test_val_that_stands_in_train_is_told(change):
     assert plan.copies([("->", "to"), ("", "")], [("<-", "from"), ("->", "to")]) == [2]
 
 
-def test_sides_with_other_placeholders_are_told():
-    pair = "Satz {0} ist <b>lang</b> genug.", "Sentence {1} is <b>long</b> enough."
-    assert plan.complaints([*GOOD, pair], [("", "x")]) == {
-        "placeholders": [17], "other placeholders": [17], "val empty": [1],
-    }  # fmt: skip
-
-
 def caption_text(count):
     return load_pairs("captions", "train")[:count]
 
@@ -147,14 +136,6 @@ def test_sides_that_have_slipped_are_told_with_the_line(offset, start):
     ((first, last, lines),) = plan.slips(texts)
     assert abs(first - start - 1) < 12 and last == len(texts)
     assert lines == (offset if abs(offset) < 6 else None)
-
-
-def test_texts_that_show_no_order_have_not_slipped():
-    """Lines of one length, lines that are all the same, few lines; shuffled lines are told."""
-    assert plan.slips(GOOD * 20) == plan.slips(GOOD[:1] * 300) == plan.slips(GOOD) == []
-    sources, targets = zip(*caption_text(200), strict=True)
-    shuffled = random.Random(0).sample(targets, 200)
-    assert plan.slips([*zip(sources, shuffled, strict=True)]) == [(1, 200, None)]
 
 
 def folder_of(folder, **files):
@@ -377,10 +358,6 @@ def test_few_updates_are_no_illness_and_many_that_came_to_nothing_are(
     assert bleu == pytest.approx(100) and symptom.state == "well"
 
 
-def test_updates_are_held_beside_what_plan_would_take():
-    assert [doctor.of_updates(share, 9).state for share in (0.3, 0.9)] == ["young", "well"]
-
-
 def test_evaluation_is_held_beside_training(trained):
     """The loss that the log has of train, beside that of the same text in evaluation."""
     translator = read_translator(trained)
@@ -416,14 +393,3 @@ def test_a_training_that_learns_nothing_says_so_once(tmp_path, capsys):
         assert main(command.split()) == 0
         said = capsys.readouterr().err
         assert said.count("little better than") == count, said
-
-
-def test_the_loss_of_word_frequencies(tmp_path):
-    np.array([4, 4, 5, 5], np.uint16).tofile(tmp_path / "x.ids")
-    assert TokenStore(tmp_path / "x.ids", 9).guessing() == pytest.approx(np.log(2))
-
-
-def results(name):
-    """The saved rows of a benchmark."""
-    text = (ROOT / "benchmarks" / "results" / f"{name}.jsonl").read_text(encoding="utf-8")
-    return list(map(json.loads, text.splitlines()))
