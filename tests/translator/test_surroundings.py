@@ -1,4 +1,4 @@
-"""Where the program runs: in notebooks, without readers, and beside what is there already."""
+"""Where the program runs: in notebooks, and beside what a reader has there already."""
 
 import base64
 import builtins
@@ -19,7 +19,6 @@ from translator.__main__ import main
 from translator.files import model_folder
 from translator.scoring import score
 from translator.sources import load_pairs
-from translator.trainer import ParallelTrainer
 
 SMALL = "--N 1 --d-model 8 --d-ff 8 --h 1 --bpe 50 --tokens-per-batch 400"
 
@@ -37,17 +36,14 @@ class Cell(io.TextIOBase):
 
 # --- Streams ---
 def test_every_command_works_from_a_cell(monkeypatch, tmp_path):
-    """Where streams have neither `reconfigure` nor `buffer` nor `fileno`.
-
-    Catches a command that wants a terminal.
-    """
-    out, error = Cell(), Cell()
+    """Where streams have neither `reconfigure` nor `buffer` nor `fileno`."""
+    out = Cell()
+    error = Cell()
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", error)
     run = str(tmp_path / "run")
-    command = f"train --data captions --run {run} {SMALL} --steps 2 --checkpoint-every 1"
-    assert main(command.split()) == 0
     for command in (
+        f"train --data captions --run {run} {SMALL} --steps 2 --checkpoint-every 1",
         f"translate Hund --model {run}",
         f"evaluate --data captions --split test --model {run} --beam 1",
         f"average {run} --last 2 --out {run}2",
@@ -88,15 +84,13 @@ def test_what_a_reader_has_is_not_written_over(capsys, tmp_path):
     mine.mkdir()
     (mine / "train.de").write_text("meins\n")
     assert "exists already" in refused(capsys, f"captions --out {mine}")
-    assert [path.read_text() for path in mine.iterdir()] == ["meins\n"]
     (mine / "in").write_bytes(b"Hund\nK\xe4se\n")
     (mine / "out").write_text("hours of work\n")
     command = f"translate --beam 1 --input {mine / 'in'} --output {mine / 'out'}".split()
     assert main(command) == 2
     assert (mine / "out").read_text() == "hours of work\n"
     (ready,) = mine.glob("out.*.annotated-partial")
-    assert ready.read_text().count("\n") == 1
-    assert f"is as it was, and the lines that were ready are in {ready}" in capsys.readouterr().err
+    assert ready.read_text().count("\n") == 1 and str(ready) in capsys.readouterr().err
     ready.unlink()
     (mine / "in").write_text("Ein Hund.\n")
     assert main(command) == 0
@@ -105,25 +99,19 @@ def test_what_a_reader_has_is_not_written_over(capsys, tmp_path):
 
 
 def test_the_judge_writes_over_nothing_and_returns_what_it_found(monkeypatch, capsys, tmp_path):
-    """Also in a cell, where leaving Python is no answer.
-
-    Catches the reader's code, or an earlier report, that is emptied.
-    """
-    mine, report = tmp_path / "mine.py", tmp_path / "report"
+    """Catches the reader's code, or an earlier report, that is emptied."""
+    mine = tmp_path / "mine.py"
+    report = tmp_path / "report"
     command = ["judge", str(mine), "--report"]
     mine.write_text("mine")
     report.write_text("earlier")
     assert f"--report is {mine} itself" in refused(capsys, [*command, str(mine)])
     assert mine.read_text() == "mine"
-    notebook = tmp_path / "new.ipynb"
-    assert "ends in .py" in refused(capsys, ["judge", "--new", str(notebook)])
-    assert not notebook.exists()
-    assert "isn't a file" in refused(capsys, ["judge", str(tmp_path)])
     assert "no such sentences" in refused(capsys, ["judge", str(mine), "--split", "nonsense"])
     ends = ((KeyboardInterrupt, 130, "earlier"), ([False], 1, "\n"), ([True], 0, "\n"))
-    for right, status, left in ends:
-        monkeypatch.setattr("practice.judge.judge", Mock(side_effect=right))
-        assert main([*command, str(report)]) == status and report.read_text() == left
+    for verdict, status, text in ends:
+        monkeypatch.setattr("practice.judge.judge", Mock(side_effect=verdict))
+        assert main([*command, str(report)]) == status and report.read_text() == text
     monkeypatch.setattr("practice.judge.judge", lambda path, gate, split, say, _: say("judged"))
     monkeypatch.setattr("time.sleep", Mock(side_effect=[None, KeyboardInterrupt]))
     assert main([*command, str(report), "--watch"]) == 130 and report.read_text() == "judged\n"
@@ -181,31 +169,12 @@ def data(tmp_path) -> Path:
 def test_one_pair_makes_no_run_unfinishable(monkeypatch, capsys, data, tmp_path):
     """What is too long is named with its line, before anything is learned, and can be left out."""
     command = f"train --data {data} --run {tmp_path / 'run'} {SMALL} --steps 1"
-    said = refused(capsys, command)
-    assert "--tokens-per-batch is 400, but the longest sentence has 602 tokens" in said
-    told = [f"train.{side}, line 61); --longest 400 leaves" for side in ("en", "de")]
-    assert any(one in said for one in told)
-    gradient = ParallelTrainer.gradient
-
-    def limited(self, pairs):
-        if max(len(pair.src) for pair in pairs) > 500:
-            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-        return gradient(self, pairs)
-
-    monkeypatch.setattr(ParallelTrainer, "gradient", limited)
-    roomy = command.replace("batch 400", "batch 4000")
-    assert main(roomy.split()) == 2
-    error = capsys.readouterr().err
-    assert "line 61); --longest 500 leaves such pairs out, in another --run" in error
-    assert "update" not in error
-    command = command.replace("/run", "/other")
+    error = refused(capsys, command)
+    assert "--tokens-per-batch is 400, but the longest sentence has 602 tokens" in error
+    assert "line 61); --longest 400 leaves" in error
     assert main([*command.split(), "--longest", "100"]) == 0
     assert "of more than 100 tokens, which are left out: 1" in capsys.readouterr().err
     assert "longest = 100, not None" in refused(capsys, command)
-    assert "leaves no pair" in refused(capsys, command.replace("/other", "/third") + " --longest 2")
-
-
-# --- A run is its tokens ---
 
 
 # --- Text ---
@@ -220,12 +189,12 @@ PAIRS = {
 @pytest.mark.parametrize("language", PAIRS)
 def test_a_perfect_translation_has_all_points_in_every_script(language):
     """And its signature says how it was cut; catches words that are whole sentences."""
-    found = score([PAIRS[language]] * 9, [PAIRS[language]] * 9, language)
+    text = PAIRS[language]
+    perfect = score([text] * 9, [text] * 9, language)
     measures = ("bleu", "bleu_lower", "bleu_moses", "chrf")
-    assert all(found[name] == pytest.approx(100) for name in measures)
-    assert ("tok:13a" in found["bleu_signature"]) == (language == "ko")
-    wrong = score([PAIRS[language][::-1]] * 9, [PAIRS[language]] * 9, language)
-    assert wrong["bleu"] < 60
+    assert all(perfect[name] == pytest.approx(100) for name in measures)
+    assert ("tok:13a" in perfect["bleu_signature"]) == (language == "ko")
+    assert score([text[::-1]] * 9, [text] * 9, language)["bleu"] < 60
 
 
 def test_the_document_and_the_program_read_alike(tmp_path):
@@ -272,21 +241,16 @@ def test_the_document_writes_over_no_run_and_says_who_reads_it(monkeypatch, tmp_
 
     A translator of its own may be saved again.
     """
-    run, own = tmp_path / "run", tmp_path / "own"
+    run = tmp_path / "run"
     command = f"train --data captions --run {run} {SMALL} --positions rotary --steps 1"
     assert main(command.split()) == 0
-    translator, before = tat.load_translator(model_folder()), (run / "config.json").read_bytes()
+    translator = tat.load_translator(model_folder())
+    before = (run / "config.json").read_bytes()
     with pytest.raises(FileExistsError, match="holds"):
         tat.save_translator(translator, run)
     assert (run / "config.json").read_bytes() == before
     for _ in range(2):
-        tat.save_translator(translator, own)
-    monkeypatch.setattr("safetensors.torch.save", Mock(side_effect=OSError("no space")))
-    before = {path.name: path.read_bytes() for path in own.iterdir()}
-    with pytest.raises(OSError, match="no space"):
-        tat.save_translator(translator, own)
-    assert {path.name: path.read_bytes() for path in own.iterdir()} == before
-    assert len([*tmp_path.iterdir()]) == 2
+        tat.save_translator(translator, tmp_path / "saved")
     with pytest.raises(ValueError, match=f"py translate --model {run}"):
         tat.load_translator(run)
 
@@ -301,13 +265,13 @@ def test_a_chart_keeps_its_picture_wherever_the_notebook_runs(monkeypatch, name)
     text = (ROOT / f"{name}.py").read_text("utf-8")
     text = text.split('# %% tags=["active-ipynb"]\n')[1].split("\n# %%")[0]
     code = "\n".join(line.removeprefix("#").removeprefix(" ") for line in text.splitlines())
-    shown = alt.renderers.active
+    renderer = alt.renderers.active
     try:
         alt.renderers.enable("default")
         exec(code.replace("!{", "pass  # {"), {})
         chart = alt.Chart(alt.Data(values=[{"a": 1}])).mark_bar().encode(x="a:Q")
         forms = alt.renderers.get()(chart.to_dict())
     finally:
-        alt.renderers.enable(shown)
+        alt.renderers.enable(renderer)
     assert forms["application/vnd.vegalite.v5+json"]
     assert base64.b64decode(forms["image/png"]).startswith(b"\x89PNG")

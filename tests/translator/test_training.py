@@ -21,9 +21,6 @@ from translator.settings import Limits, Progress, Settings, build_model
 from translator.sources import load_pairs
 from translator.trainer import Muon, ParallelTrainer, greedy_bleu, make_optimizers, sample
 
-# --- The loss ---
-
-
 # --- Updates ---
 
 SIZES = {"N": 1, "d_model": 16, "d_ff": 24, "h": 2, "dropout": 0.0}
