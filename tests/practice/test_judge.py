@@ -30,16 +30,16 @@ class InProcess:
 
     def ask(self, function: str, arguments: tuple, parts: int, seconds: float) -> dict:
         try:
-            said = worker.answer(self.module, function, arguments, parts)
+            answer = worker.answer(self.module, function, arguments, parts)
         except Exception as error:
-            said = {"error": worker.complaint(error, "mine.py")}
-        return said | {"calls": worker.called(self.module, function)}
+            answer = {"error": worker.complaint(error, "mine.py")}
+        return answer | {"calls": worker.called(self.module, function)}
 
 
-def tried(number: int, source: str, **wrong: int) -> judge.Verdict:
+def tried(number: int, source: str, **failed_gates: int) -> judge.Verdict:
     """What a gate says of a file; some of its functions are known as wrong, from their gates."""
     with np.errstate(all="ignore"):
-        return judge.try_gate(GATES[number - 1], world(), InProcess(source), wrong)
+        return judge.try_gate(GATES[number - 1], world(), InProcess(source), failed_gates)
 
 
 def changed(old: str, new: str) -> str:
@@ -223,11 +223,11 @@ WRONG = [
 def test_a_wrong_answer_gets_its_diagnosis(number, old, new, name):
     verdict = tried(number, changed(old, new))
     assert verdict.state == "wrong"
-    known = CATALOGUE | SLIPS
-    said = {other for other in known if f"{known[other].line}" in verdict.sentence}
+    mistakes = CATALOGUE | SLIPS
+    named = {key for key, mistake in mistakes.items() if mistake.line in verdict.sentence}
     if name:
-        assert name in said, verdict.sentence
-        assert known[name].effect in verdict.sentence or len(said) > 1
+        assert name in named, verdict.sentence
+        assert mistakes[name].effect in verdict.sentence or len(named) > 1
     else:
         assert "no mistake that I tried" in verdict.sentence, verdict.sentence
 
@@ -253,8 +253,8 @@ def test_two_mistakes_at_once_get_no_diagnosis():
     verdict = tried(3, source)
     assert "no mistake that I tried" in verdict.sentence
     assert re.search(r"query 0, dimension \d+: ", verdict.sentence)
-    both = source.replace("np.where(mask, scores, -np.inf)", "np.where(mask, -np.inf, scores)")
-    assert "; first mend gate 3, " in tried(4, both, attention=3).sentence
+    source = source.replace("np.where(mask, scores, -np.inf)", "np.where(mask, -np.inf, scores)")
+    assert "; first mend gate 3, " in tried(4, source, attention=3).sentence
 
 
 def test_what_a_file_does_besides_is_told():
@@ -268,15 +268,15 @@ def test_what_a_file_does_besides_is_told():
     deeper = changed("softmax(scores) @ V", "(softmax(scores) @ V)[None]")
     assert "the shape is (1, 15, 32), and should be (15, 32)" in tried(3, deeper).sentence
     assert "gives nothing" in tried(2, changed("    return table\n", "")).sentence
-    one = changed("return ids[:-1], ids[1:]", "return ids")
-    assert "should give 2 things" in tried(15, one).sentence
+    single = changed("return ids[:-1], ids[1:]", "return ids")
+    assert "should give 2 things" in tried(15, single).sentence
 
 
 def test_a_function_is_told_of_what_it_uses_and_of_nothing_else():
     """Catches a line that sends somebody to mend what has nothing to do with it."""
     source = changed("Q @ K.T / Q.shape[1] ** 0.5", "Q @ K.T")
-    found = tried(8, source, embed=1, attention=3, multi_head=5).sentence
-    assert found.endswith("; first mend what it uses: gates 3, 5") and "mistake" not in found
+    sentence = tried(8, source, embed=1, attention=3, multi_head=5).sentence
+    assert sentence.endswith("; first mend what it uses: gates 3, 5") and "mistake" not in sentence
     assert "mend" not in tried(18, changed(RATE, "0.0"), attention=3).sentence
     assert SLIPS["mask_ignored"].line in tried(4, changed(*WRONG[3][1:3]), attention=3).sentence
 
