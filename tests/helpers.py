@@ -33,7 +33,9 @@ def offline_tab(browser, width: int = 1300, height: int = 900, **options) -> tup
     context = browser.new_context(viewport=size, offline=True, **options)
     # the page is large, and several tests run at once
     context.set_default_navigation_timeout(180_000)
-    tab, problems, own = context.new_page(), [], ("data:", "blob:", "file:")
+    tab = context.new_page()
+    problems = []
+    own = ("data:", "blob:", "file:")
     tab.on("console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None)
     tab.on("pageerror", lambda e: problems.append(str(e)))
     tab.on("request", lambda r: None if r.url.startswith(own) else problems.append(r.url))
@@ -103,7 +105,9 @@ def beam_by_hand(
     model: tat.Transformer, src: list[int], max_len: int, beam: int, alpha: float
 ) -> list[int]:
     """One sentence, no padding, no cache, no batch: lists of (log-probability, ids)."""
-    source, open_ends, finished = torch.tensor([src]), [(0.0, [tat.BOS])], []
+    source = torch.tensor([src])
+    open_ends = [(0.0, [tat.BOS])]
+    finished = []
     for t in range(1, max_len):
         extended = []
         for log_p, ids in open_ends:
@@ -138,7 +142,8 @@ def exhaustive_search(
     model: tat.Transformer, src: Tensor, max_len: int, alpha: float
 ) -> tuple[float, list[int]]:
     """The best score, and its sequence, of at most max_len tokens, BOS included; src (1, S)."""
-    best, open_ends = (-math.inf, []), [([tat.BOS], 0.0)]
+    best = (-math.inf, [])
+    open_ends = [([tat.BOS], 0.0)]
     while open_ends:
         ys, log_p = open_ends.pop()
         logits = model(src, torch.tensor([ys]), None, tat.subsequent_mask(len(ys)))

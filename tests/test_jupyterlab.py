@@ -53,7 +53,8 @@ def server(copy) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def tab(browser, server) -> Iterator:
     """The notebook in Chromium; a request to another machine is stopped, and fails the test."""
-    page, elsewhere = browser.new_page(viewport={"width": 1400, "height": 900}), []
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    elsewhere = []
 
     def stop(route) -> None:
         elsewhere.append(route.request.url)

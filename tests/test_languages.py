@@ -82,7 +82,8 @@ def test_a_changed_piece_keeps_its_translation_and_is_marked():
     back = editions.update(again, {(None, old[0].msgid): "section · paragraph"})[0]
     assert back.msgstr == changed.msgstr and back.translated() and not back.previous_msgid
     # seen to; what it was made from is no longer true
-    again[0].flags, again[0].msgstr = [], "编码器一次读句子。"
+    again[0].flags = []
+    again[0].msgstr = "编码器一次读句子。"
     assert editions.update(again, {(None, old[0].msgid): "section · paragraph"})[0].fuzzy
 
 

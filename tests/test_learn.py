@@ -78,7 +78,8 @@ def test_gradients_and_updates_are_pytorchs(dtype, N, h, d_model, smoothing):
 
     Every parameter is compared.
     """
-    V, draw = 14, random.Random(0)
+    V = 14
+    draw = random.Random(0)
     double = dtype == torch.float64
     model = tat.make_model(V, V, N, d_model, 2 * d_model, h, 0.0, norm="pre", tie="all")
     with torch.no_grad():
@@ -198,7 +199,10 @@ IN_THE_GRADIENT = [name for name, m in ON_PAGE.items() if m.kind not in ("schedu
 
 def test_a_mistake_on_the_page_is_that_of_the_catalogue():
     """Loss and gradient are the document's with the same mistake, and not a healthy model's."""
-    V, draw, asked, expected = 14, random.Random(0), [], []
+    V = 14
+    draw = random.Random(0)
+    asked = []
+    expected = []
 
     def letters(k):
         return draw.choices(range(4, V), k=k)

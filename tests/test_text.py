@@ -211,7 +211,8 @@ def anchors(file: Path, html: BeautifulSoup) -> set[str]:
     """The targets of a # in a file that becomes `html`: a notebook's ids, or those of GitHub."""
     if file.with_suffix(".py") in NOTEBOOKS:
         return prose.OWN_IDS | {tag["id"] for tag in html.find_all(id=True)}
-    slugs, found = [], set()
+    slugs = []
+    found = set()
     for heading in html.find_all(re.compile(r"^h[1-6]$")):
         title = heading.get_text().removesuffix("#").strip().lower()
         slug = re.sub(r"[^\w\- ]", "", title).replace(" ", "-")

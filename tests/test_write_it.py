@@ -349,7 +349,8 @@ def test_a_wrong_function_gets_its_diagnosis(told, name, old, new, mistake):
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_each_mistake_of_the_page_gives_numbers_of_its_own(function):
     """A right function in lists, and each changed one, of a small question: no two agree."""
-    text, forms = FUNCTIONS[function].text, FUNCTIONS[function].forms()
+    text = FUNCTIONS[function].text
+    forms = FUNCTIONS[function].forms()
     results = {"right": numbers_of(function, text)}
     for name, changed in forms:
         assert changed != text and compile(changed, name, "exec")

@@ -71,7 +71,8 @@ def test_equation_2_feed_forward(x):
 
 def test_section_3_1_layer_norm_of_the_sum(x):
     """LayerNorm(x + Sublayer(x)); the oracle is the definition, entry by entry."""
-    sums, outputs = x + x.sin(), tat.PostNorm(d_model, dropout=0.0)(x, torch.sin)
+    sums = x + x.sin()
+    outputs = tat.PostNorm(d_model, dropout=0.0)(x, torch.sin)
     for row, found in zip(sums.flatten(0, 1), outputs.flatten(0, 1), strict=True):
         mean = sum(row) / d_model
         variance = sum((value - mean) ** 2 for value in row) / d_model
@@ -115,7 +116,8 @@ def test_equation_3_the_learning_rate():
 
 def test_section_5_4_label_smoothing():
     """The cross-entropy with q: 0.9 for the right token, and 0.1 for all but padding; a loop."""
-    logits, target = torch.randn(3, V), [4, 9, 10]
+    logits = torch.randn(3, V)
+    target = [4, 9, 10]
     expected = 0.0
     for row, right in zip(logits.log_softmax(-1), target, strict=True):
         for token in range(1, V):  # 0 is padding

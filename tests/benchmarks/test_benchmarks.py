@@ -51,7 +51,8 @@ def test_a_wrong_command_is_one_line(arguments, message, capsys, monkeypatch):
 
 
 def test_the_benchmark_of_peers_measures_this_and_those_that_are_installed(rows_of, tmp_path):
-    data, settings = caption_files(tmp_path, train=40, val=40), "--bpe 300 --tokens-per-batch 300"
+    data = caption_files(tmp_path, train=40, val=40)
+    settings = "--bpe 300 --tokens-per-batch 300"
     (row,) = rows_of(f"peers --presets tiny --rounds 1 --seconds 0 --data {data} {settings}")
     assert row["preset"] == "tiny" and row["tokens_per_second"]["nn.Transformer"]["median"] > 0
     assert row["ratio_to_peers"].keys() == row["tokens_per_second"].keys() - {"this"}
@@ -77,7 +78,8 @@ def test_time_to_quality_has_a_run_for_each_number_of_minutes(rows_of, tmp_path,
         train(limits=replace(limits, minutes=None, steps=round(limits.minutes)), **options)
 
     monkeypatch.setattr(time_to_quality, "train", in_updates)
-    data, sizes = caption_files(tmp_path, train=40, val=40), "--N 1 --d-model 16 --d-ff 16 --h 1"
+    data = caption_files(tmp_path, train=40, val=40)
+    sizes = "--N 1 --d-model 16 --d-ff 16 --h 1"
     sizes += " --bpe 100 --factor 1 --warmup 1 --schedule linear"
     for minutes in ("2", "2 4"):
         rows = rows_of(f"time_to_quality {tmp_path}/run --data {data} --minutes {minutes} {sizes}")

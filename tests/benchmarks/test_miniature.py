@@ -43,7 +43,8 @@ def test_the_recipes_of_a_million_tokens_go_from_the_paper_to_the_preset(
 ):
     """Catches a last recipe that isn't `train`'s, a first not the document's, a row made twice."""
     assert make_settings("tiny", False, million.RECIPES["dropout that grows"]) == PRESETS["tiny"]
-    names, paper = [*million.RECIPES], million.RECIPES["the paper's parts"]
+    names = [*million.RECIPES]
+    paper = million.RECIPES["the paper's parts"]
     live = {name: getattr(tat.LIVE, name) for name in ("factor", "warmup", "dropout")}
     assert live.items() <= paper.items()
     assert (paper["optimizer"], paper["positions"]) == ("adam", "sinusoidal")

@@ -129,7 +129,8 @@ def test_what_a_first_reader_may_skip_is_folded(tree_of, name):
 
     And the page has a title to click on.
     """
-    titles, asked = [], 0
+    titles = []
+    asked = 0
     for cell in nbformat.read(ROOT / f"{name}.ipynb", 4).cells:
         if cell.cell_type == "markdown":  # also what one piece of prose leads to from there
             goes_on = asked == 2 and "\n#" not in f"\n{cell.source}"
@@ -138,7 +139,8 @@ def test_what_a_first_reader_may_skip_is_folded(tree_of, name):
             asked = 0
         marked = cell.source.startswith(("# @title ", "@example\n")) and cell.cell_type == "code"
         answer = cell.source.startswith("# @title Answer ")
-        tags, hidden = {*cell.metadata.get("tags", [])}, cell.metadata.get("jupyter", {})
+        tags = {*cell.metadata.get("tags", [])}
+        hidden = cell.metadata.get("jupyter", {})
         expected = {"hide-cell" if answer else "hide-input"} if marked else set()
         assert tags & {"hide-input", "hide-cell"} == expected
         assert marked == ("cellView" in cell.metadata) == hidden.get("source_hidden", False)

@@ -55,7 +55,8 @@ def test_each_part_stands_wherever_it_should_and_nowhere_else(what, norm):
 
 @OF_EVERY_KIND
 def test_padding_and_the_future_change_nothing(what, variant, sentences):
-    model, b = variant(*what), sentences
+    model = variant(*what)
+    b = sentences
     logits = model(b.src, b.tgt, b.src_mask, b.tgt_mask)
     for i in range(3):
         S, T = int(b.src_mask[i].sum()), int((b.tgt_y[i] != tat.PAD).sum())
@@ -68,7 +69,8 @@ def test_padding_and_the_future_change_nothing(what, variant, sentences):
     "what", [(), ("rotary",), ("grouped",), ("rotary", "grouped")], ids="+".join
 )
 def test_recorded_weights_are_those_of_every_head(what, variant, sentences):
-    model, b = variant(*what), sentences
+    model = variant(*what)
+    b = sentences
     plain = model(b.src, b.tgt, b.src_mask, b.tgt_mask)
     with tat.recording(model) as kept:
         torch.testing.assert_close(model(b.src, b.tgt, b.src_mask, b.tgt_mask), plain)
@@ -89,7 +91,8 @@ def test_fused_attention_gives_the_same_vectors_and_gradients(randomise, masked)
     for plain, kind in kinds:
         ours, theirs = randomise(plain(4, 16)), kind(4, 16).double()
         theirs.load_state_dict(ours.state_dict())
-        x, mask = torch.randn(2, 5, 16).double(), tat.subsequent_mask(5) if masked else None
+        x = torch.randn(2, 5, 16).double()
+        mask = tat.subsequent_mask(5) if masked else None
         outputs = [layer(x, x, x, mask) for layer in (ours, theirs)]
         torch.testing.assert_close(*outputs)
         pairs = zip(outputs, (ours, theirs), strict=True)
@@ -134,7 +137,8 @@ def test_decoder_only_is_one_causal_sequence(one_stack, sentences):
 
 def test_decoder_only_greedy_equals_the_naive_loop(one_stack, sentences, randomise):
     """Some sentences end, some do not, and none depends on those beside it."""
-    b, ends = sentences, 0
+    b = sentences
+    ends = 0
     for _ in range(10):
         model = randomise(one_stack, std=0.6)
         naive = tat.greedy_decode_naive(model, b.src, b.src_mask, 12, tat.BOS)
@@ -171,7 +175,8 @@ def test_tiles_have_the_gradient_of_equation_1(tile):
     Q, K, V = (torch.randn(2, 3, 20, 8, dtype=torch.double, requires_grad=True) for _ in range(3))
     mask = torch.rand(2, 1, 20, 20) < 0.5
     mask[..., 19] = True
-    plain, tiled = tat.attention(Q, K, V, mask)[0], since.tiled_attention(Q, K, V, mask, tile=tile)
+    plain = tat.attention(Q, K, V, mask)[0]
+    tiled = since.tiled_attention(Q, K, V, mask, tile=tile)
     torch.testing.assert_close(tiled, plain)
     weight = torch.randn_like(plain)
     grads = (torch.autograd.grad((out * weight).sum(), (Q, K, V)) for out in (tiled, plain))
@@ -203,7 +208,8 @@ def test_samples_follow_the_probabilities(randomise):
 @pytest.mark.parametrize("temperature", [0, 0.0, 1e-40])
 def test_temperature_zero_is_greedy(small_model, sentences, temperature):
     """Catches a division by zero, and numbers that overflow on the way."""
-    model, b = small_model(), sentences
+    model = small_model()
+    b = sentences
     found = since.sample_decode(model, b.src, b.src_mask, 9, temperature)
     assert torch.equal(found, tat.greedy_decode(model, b.src, b.src_mask, 9))
     for logits in (torch.tensor([[1e30, 0.0, -1e30, 1e30]]), torch.zeros(1, 4).half()):
@@ -221,7 +227,8 @@ def test_impossible_settings_of_a_draw_are_refused(settings):
 @pytest.mark.parametrize("search", SEARCHES)
 def test_every_search_takes_no_mask(small_model, sentences, search):
     """None means that everything may be looked at, as in the model."""
-    src, config = sentences.src, tat.Config(d_model=16, d_ff=24, h=4)
+    src = sentences.src
+    config = tat.Config(d_model=16, d_ff=24, h=4)
     alone = search is since.decoder_only_greedy
     model = since.make_decoder_only(13, config, N=1).eval() if alone else small_model()
     given = {"start_symbol": tat.BOS} if search is tat.greedy_decode_naive else {}

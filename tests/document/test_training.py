@@ -42,7 +42,8 @@ def test_batch_shifts_by_one_and_masks(pad):
 def test_smoothed_loss_equals_its_definition(eps, pad):
     """In both forms; catches mass on padding, a wrong share elsewhere, a loss at padded targets."""
     logits, target = torch.randn(3, 4, 9), torch.randint(0, 9, (3, 4))
-    target[0, 0], target[2, 1:] = 8, pad
+    target[0, 0] = 8
+    target[2, 1:] = pad
     loss = tat.smoothed_loss(logits, target, eps, pad)
     assert_close(loss, dense_loss(logits, target, eps, pad), atol=1e-4, rtol=1e-5)
     q = tat.smoothed_targets(target, 9, eps, pad)

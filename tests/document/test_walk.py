@@ -227,7 +227,8 @@ def test_the_heads_of_the_encoder_do_what_the_text_says():
     """
     shipped = tat.load_translator(tat.HERE / tat.SHIPPED_MODEL)
     seen = tat.attention_maps(shipped, tat.LONG_SENTENCE)
-    weights, words = seen.maps["encoder"][-2], seen.source
+    weights = seen.maps["encoder"][-2]
+    words = seen.source
     left = [head.diagonal(-1).sum().item() / len(words) for head in weights]
     assert [i for i, share in enumerate(left) if 0.4 < share < 0.5] == [2, 3]
     assert max(left[:2]) < 0.1
@@ -237,7 +238,8 @@ def test_the_heads_of_the_encoder_do_what_the_text_says():
 
 
 def test_the_lens_ends_with_what_the_model_says(small_model, sentences):
-    model, b = small_model(norm="pre"), sentences
+    model = small_model(norm="pre")
+    b = sentences
     found = tat.logit_lens(model, b)
     assert len(found) == 3
     assert torch.equal(found[-1], model(b.src, b.tgt, b.src_mask, b.tgt_mask).argmax(-1))

@@ -120,7 +120,8 @@ def test_a_part_of_train_is_held_out_where_there_is_no_val(tmp_path, capsys):
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     """A local server instead of Multi30k's repository, with two small files of known checksums."""
-    site, requests = tmp_path / "site", []
+    site = tmp_path / "site"
+    requests = []
     german, english = (gzip.compress(line, mtime=0) for line in (b"Ein Hund.\n", b"A dog.\n"))
     write(site, val_de=german, val_en=english)
     sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in site.iterdir()}
@@ -175,7 +176,8 @@ def test_a_server_that_does_not_recover_is_one_line_that_helps(server, tmp_path,
     if answer == "another file":
         (server.site / "val.de.gz").write_bytes(gzip.compress(b"tampered\n"))
     else:
-        server.answer, server.failures = answer, 100
+        server.answer = answer
+        server.failures = 100
     url = "http://127.0.0.1:9/" if answer == "no network" else server.url
     there = r"put val\.de\.gz and val\.en\.gz from .* there yourself"
     said = rf"val\.de\.gz .* could not be fetched; {there}"
@@ -266,8 +268,10 @@ def test_pieces_of_real_captions_lie_within_their_words():
     texts = [(caption.de, caption.en) for caption in captions(300)]
     vocabulary = tat.learn_bpe(texts, 100).vocabulary  # so few merges that words split into pieces
     for caption in captions(50):
-        text, encoding = caption.de, vocabulary.encode(caption.de)
-        words, ends = text.replace(",", " ,").replace(".", " .").split(), []
+        text = caption.de
+        encoding = vocabulary.encode(caption.de)
+        words = text.replace(",", " ,").replace(".", " .").split()
+        ends = []
         for word in words:
             ends.append(text.index(word, ends[-1] if ends else 0) + len(word))
         stops = [stop for _, stop in encoding.offsets]

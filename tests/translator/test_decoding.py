@@ -29,11 +29,15 @@ class Scripted(tat.Generator):
 
     def __init__(self, script: list[list[int]], end: int = tat.EOS, leaving: bool = True):
         super().__init__(16, 11)
-        self.script, self.end, self.steps, self.leaving = torch.tensor(script), end, 0, leaving
+        self.script = torch.tensor(script)
+        self.end = end
+        self.steps = 0
+        self.leaving = leaving
 
     def logits(self, x: Tensor) -> Tensor:
         assert len(x) == len(self.script)
-        symbols, self.steps = self.script[:, self.steps], self.steps + 1
+        symbols = self.script[:, self.steps]
+        self.steps = self.steps + 1
         if self.leaving:
             self.script = self.script[symbols != self.end]
         scores = nn.functional.one_hot(symbols, 11).double()
@@ -45,7 +49,8 @@ class Same(tat.Generator):
 
     def __init__(self, scores: dict[int, float]):
         super().__init__(16, 11)
-        self.scores, self.rows = torch.full((1, 1, 11), -30.0).double(), []
+        self.scores = torch.full((1, 1, 11), -30.0).double()
+        self.rows = []
         for token, score in scores.items():
             self.scores[..., token] = score
 
@@ -88,7 +93,8 @@ def test_batched_greedy_equals_one_by_one(varied, greedy):
 @both
 def test_greedy_stops_when_all_have_ended(small_model, sentences, greedy):
     """Catches a loop to max_len, one that stops with the first sentence, or writes after an end."""
-    model, calls = small_model(), []
+    model = small_model()
+    calls = []
     script = [[5, 2, 9, 9, 9, 9], [2, 9, 9, 9, 9, 9], [7, 6, 5, 2, 9, 9]]
     model.generator = Scripted(script, leaving=greedy is greedy_ids)
     model.decoder.layers[0].feed_forward.register_forward_hook(lambda *_: calls.append(1))
@@ -126,7 +132,8 @@ def test_greedy_evaluates_without_gradients_and_restores_the_mode(
 )
 def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, changes):
     """Catches wrong positions and lost or misplaced keys, at every position, even beyond 256."""
-    model, batch = small_model(**changes), sentences
+    model = small_model(**changes)
+    batch = sentences
     tgt = torch.randint(4, 11, (3, 300))
     parallel = model(batch.src, tgt, batch.src_mask, tat.subsequent_mask(300))
     decoder = StepwiseDecoder(model, batch.src, batch.src_mask)
@@ -135,7 +142,9 @@ def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, chan
 
 def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):
     """Catches a part of the cache that stays when sentences move, once or twice between steps."""
-    model, batch, rows = small_model(), sentences, torch.tensor([2, 0])
+    model = small_model()
+    batch = sentences
+    rows = torch.tensor([2, 0])
     tgt = torch.randint(4, 11, (3, 6))
     decoder = StepwiseDecoder(model, batch.src, batch.src_mask)
     for t in range(3):
@@ -149,7 +158,8 @@ def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):
 
 def test_cache_projects_nothing_twice(small_model, sentences):
     """Catches keys and values that are computed twice, the source's or a target position's."""
-    model, seen = small_model(N=1), []
+    model = small_model(N=1)
+    seen = []
     for W in (model.decoder.layers[0].src_attn.W_k, model.decoder.layers[0].src_attn.W_v):
         W.register_forward_hook(lambda module, inputs, output: seen.append(output.shape[:2]))
     decoder = StepwiseDecoder(model, sentences.src, sentences.src_mask)
@@ -161,7 +171,8 @@ def test_cache_projects_nothing_twice(small_model, sentences):
 
 def test_a_line_far_too_long_is_translated_greedily_and_told(monkeypatch):
     """It is decoded alone; the others keep their search."""
-    search, told = Search(read_translator(model_folder()), beam=2), []
+    search = Search(read_translator(model_folder()), beam=2)
+    told = []
     monkeypatch.setattr("translator.search.LONG_LINE_TOKENS", 12)
     long, short = "Ein Hund läuft und läuft und läuft und läuft und läuft.", "Ein Hund."
     expected = search.translate([long]) + search.translate([short])

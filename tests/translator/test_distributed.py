@@ -155,7 +155,8 @@ def outcome(case: Case) -> Outcome:
     torch.manual_seed(0)
     more = {"accumulate": case.accumulate, "optimizer": case.optimizer, "ema": case.ema}
     settings = Settings(**SIZES, **more, tokens_per_batch=12, warmup=10)
-    model, sharded = tat.make_model(21, 21, **SIZES), case.sharded and dist.is_initialized()
+    model = tat.make_model(21, 21, **SIZES)
+    sharded = case.sharded and dist.is_initialized()
     trainer = ParallelTrainer(model.double() if case.exact else model, settings, sharded=sharded)
     validation = trainer.validate(pairs())
     loss = over_processes(trainer.gradient(pairs(case.rows)))[0]
@@ -202,7 +203,8 @@ def test_several_processes_compute_what_one_does(tmp_path, world):
     for rank in range(world):
         outcomes = torch.load(tmp_path / f"{rank}.pt")
         for case, ours, theirs in zip(CASES, outcomes, alone, strict=True):
-            ours, near = Outcome(*ours), 1e-12 if case.exact else 1e-6
+            ours = Outcome(*ours)
+            near = 1e-12 if case.exact else 1e-6
             assert distance(theirs.gradient, ours.gradient) < near, (case, "gradient")
             assert abs(ours.loss / theirs.loss - 1) < near, (case, "loss")
             assert abs(ours.validation / theirs.validation - 1) < near, (case, "validation loss")
@@ -260,7 +262,8 @@ def test_a_process_that_dies_is_brought_back_and_all_stop_together(
     """
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     run = tmp_path / "run"
-    command, kept = f"{SHORT} --run {run} --steps", run / "checkpoints"
+    command = f"{SHORT} --run {run} --steps"
+    kept = run / "checkpoints"
     more = "--max-restarts=1", "--monitor-interval=0.1"
     with started(launch(2, f"{command} 100000", *more), **PIPES) as agent:
         wait_for("a checkpoint", (kept / "000005.safetensors").exists)

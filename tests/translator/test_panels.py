@@ -72,7 +72,8 @@ def equal(found: list, expected: Tensor) -> None:
 
 @torch.inference_mode()
 def test_the_encoders_numbers_are_pytorchs(facts, shipped):
-    model, src = shipped.model, torch.tensor([facts["src"]])
+    model = shipped.model
+    src = torch.tensor([facts["src"]])
     assert facts["src"] == [*shipped.tokenizer.encode(SENTENCE, "de"), tat.EOS]
     rows = model.src_embed.embeddings.table.weight[src[0]]
     x = model.src_embed(src)
@@ -103,11 +104,13 @@ def test_the_encoders_numbers_are_pytorchs(facts, shipped):
 def test_a_model_with_rotary_positions_turns_queries_and_keys(shipped):
     """Catches scores of unturned vectors, at once or step by step, and positions still added."""
     translator = small_translator(shipped, positions="rotary", N=3, h=4)
-    model, facts = translator.model, facts_of(translator, "Zwei Frauen lesen.")
+    model = translator.model
+    facts = facts_of(translator, "Zwei Frauen lesen.")
     src, ids = torch.tensor([facts["src"]]), torch.tensor([facts["whole"]])
     assert not torch.tensor(facts["positions"]).any()
     for found, layer in zip(facts["layers"], model.encoder.layers, strict=True):
-        attn, normed = layer.self_attn, torch.tensor([found["normed"]])
+        attn = layer.self_attn
+        normed = torch.tensor([found["normed"]])
         heads = (W(normed).unflatten(-1, (attn.h, -1)) for W in (attn.W_q, attn.W_k))
         Q, K = (since.rotated(head.transpose(1, 2)) for head in heads)
         scores = (Q @ K.mT)[0] / Q.size(-1) ** 0.5
@@ -124,12 +127,16 @@ def test_a_model_with_rotary_positions_turns_queries_and_keys(shipped):
 @torch.inference_mode()
 def test_the_decoders_numbers_are_pytorchs(facts, shipped):
     """Logits and weights of every step, the logit lens, and the translation with a head removed."""
-    model, src, T = shipped.model, torch.tensor([facts["src"]]), len(facts["steps"])
-    most, options = src.size(1) + 50, {"beam": tat.BEAM, "alpha": tat.ALPHA}
+    model = shipped.model
+    src = torch.tensor([facts["src"]])
+    T = len(facts["steps"])
+    most = src.size(1) + 50
+    options = {"beam": tat.BEAM, "alpha": tat.ALPHA}
     ids = torch.tensor(fast_beam(model, src, tat.source_mask(src), most, **options)[0][0].ids)
     assert facts["ids"] == ids.tolist()
     assert facts["translation"] == shipped.tokenizer.decode(ids.tolist())
-    states, tgt = [], ids[None, :-1]
+    states = []
+    tgt = ids[None, :-1]
 
     def keep(*found):
         return states.append(found[-1])
@@ -166,7 +173,8 @@ def test_neighbours_and_patches_are_the_documents(facts, shipped):
     near = cosines.topk(9).indices.tolist()[1:]
     assert [one["id"] for one in facts["near"]] == near
     equal([one["cosine"] for one in facts["near"]], cosines[near])
-    found, layers = facts["patch"], shipped.model.decoder.layers
+    found = facts["patch"]
+    layers = shipped.model.decoder.layers
     prefix = shipped.tokenizer.decode(facts["ids"][: found["at"] + 1])
     assert prefix == "Two" and len(found["rows"]) == 8
     for row in found["rows"]:

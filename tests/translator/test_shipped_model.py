@@ -68,7 +68,8 @@ def test_the_card_quotes_saved_rows(model):
         assert len(found) >= 3
         alike = [r for r in rows if (r["split"], r["search"]) == (split, search)]
         assert found in [[f"{r[k]:.2f}" for k in kinds[: len(found)]] for r in alike]
-    last, flat = rows[-1], " ".join(text.split())
+    last = rows[-1]
+    flat = " ".join(text.split())
     minutes = f"{last['minutes']:.0f} minutes"
     for quote in (last["bleu_signature"], last["command"], last["commit"], minutes):
         assert quote in flat, quote

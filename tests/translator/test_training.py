@@ -71,7 +71,9 @@ def test_pieces_give_the_gradient_of_the_whole(pieces, kind):
 @both
 def test_update_is_adam_with_the_papers_constants(accumulate, kind):
     """Catches other betas or eps, another step's rate, and micro-batches counted as updates."""
-    trainer, pairs, warmup = small_trainer(kind=kind, accumulate=accumulate), uneven_pairs(), 2
+    trainer = small_trainer(kind=kind, accumulate=accumulate)
+    pairs = uneven_pairs()
+    warmup = 2
     name = "config" if kind is tat.Trainer else "settings"
     setattr(trainer, name, dataclasses.replace(getattr(trainer, name), warmup=warmup))
     adam = trainer.optimizer if kind is tat.Trainer else trainer.optimizers[0]
@@ -92,7 +94,8 @@ def test_update_is_adam_with_the_papers_constants(accumulate, kind):
 def test_muon_moves_by_the_singular_vectors_of_the_average():
     """Catches a wrong average or scale, a transposed product, a layer's matrices left to Adam."""
     matrices = [nn.Parameter(torch.randn(shape)) for shape in ((8, 16), (16, 8), (8, 16), (5, 5))]
-    optimizer, average = Muon(matrices, lr=0.1), [torch.zeros_like(p) for p in matrices]
+    optimizer = Muon(matrices, lr=0.1)
+    average = [torch.zeros_like(p) for p in matrices]
     for _ in range(3):
         before = [p.detach().clone() for p in matrices]
         for p, m in zip(matrices, average, strict=True):
@@ -160,10 +163,8 @@ def test_seed_decides_the_run():
 # --- Translations of a validation ---
 def test_the_quick_score_is_that_of_the_search():
     """Catches another text, a lost end, and rows that are not in the order of their references."""
-    translator, pairs = (
-        read_translator(model_folder(), torch.device("cpu")),
-        load_pairs("captions", "val")[:20],
-    )
+    translator = read_translator(model_folder(), torch.device("cpu"))
+    pairs = load_pairs("captions", "val")[:20]
     sources, references = map(list, zip(*pairs, strict=True))
     expected = score(Search(translator).translate(sources), references)["bleu"]
     ids = encode_pairs(translator.tokenizer, pairs, translator.languages)
