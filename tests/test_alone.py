@@ -58,7 +58,7 @@ def part(name: str, begin: str, end: str) -> list[nbformat.NotebookNode]:
     heads = ["\n".join(t) if p else "" for t, p in zip(titles, prose, strict=True)]
     first, last = (next(i for i, head in enumerate(heads) if text in head) for text in (begin, end))
     tags = [cell.metadata.get("tags", []) for cell in cells]
-    start = next(i for i, found in enumerate(tags) if "active-ipynb" in found)
+    start = next(i for i, tags_of_cell in enumerate(tags) if "active-ipynb" in tags_of_cell)
     cells = [*cells[start : max(first, start)], *cells[first:last]]
     return [cell for cell in cells if cell.cell_type == "code"]
 
@@ -71,8 +71,8 @@ def run_alone(folder: Path, cells: list[nbformat.NotebookNode]) -> str:
     command = [sys.executable, "-m", "nbconvert", "--to", "notebook"]
     command += ["--execute", "--inplace", "alone.ipynb"]
     settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    process = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr[-3000:]
     cells = nbformat.read(folder / "alone.ipynb", 4).cells
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     return "".join(str(output.get("text", output.get("data", ""))) for output in outputs)
@@ -134,11 +134,11 @@ def test_one_command_stamps_the_address(stamped, monkeypatch):
         text = text.replace("research.google.com/github/", "github.com/")
         assert URL.removeprefix("https://") in text and "before/it" not in text
     monkeypatch.setattr(page, "DOCUMENT", stamped / "the_annotated_transformer.py")
-    found = page.addresses("the_annotated_transformer", None, "")["address"]
-    assert found == "https://somebody.github.io/Some.where/"
+    site = page.addresses("the_annotated_transformer", None, "")["address"]
+    assert site == "https://somebody.github.io/Some.where/"
 
 
 def test_no_address_is_refused():
-    for wrong in ("", "http://github.com/a/b", "https://github.com/a"):
+    for text in ("", "http://github.com/a/b", "https://github.com/a"):
         with pytest.raises(SystemExit, match="OWNER/NAME"):
-            address.main(wrong)
+            address.main(text)

@@ -93,9 +93,9 @@ class Firefox:
     def chrome(self, script: str) -> Any:
         """Run a script in the browser itself."""
         self.ask("Marionette:SetContext", value="chrome")
-        found = self.run(script, sandbox="system")
+        answer = self.run(script, sandbox="system")
         self.ask("Marionette:SetContext", value="content")
-        return found
+        return answer
 
     def until(self, expression: str) -> Any:
         return wait_for(expression, lambda: self.run(f"return {expression};"))

@@ -42,15 +42,15 @@ def test_messages_of_programs_become_pairs(tmp_path):
     ):  # fmt: skip
         catalogue.append(polib.POEntry(msgid=original, msgstr=translated))
     catalogue.save_as_mofile(str(tmp_path / "one.mo"))
-    found = messages.pairs_of(tmp_path / "one.mo")
+    pairs = messages.pairs_of(tmp_path / "one.mo")
     files = ("Ouvrir le fichier", "Open the file"), ("Aucun fichier de ce type", "No such file")
-    assert sorted(found) == sorted(files)
+    assert sorted(pairs) == sorted(files)
 
     def texts(size: int) -> list[tuple[str, str]]:
         return [(f"un texte {i}", f"a text {i}") for i in range(size, 2 * size)]
 
-    others = [texts(size) + found for size in (4, 30, 9)]
-    largest = others[1]
-    train, val = messages.divided(others, 12)  # in another order
+    catalogues = [texts(size) + pairs for size in (4, 30, 9)]
+    largest = catalogues[1]
+    train, val = messages.divided(catalogues, 12)  # in another order
     assert set(largest) <= set(train) and 0 < len(val) <= 12
     assert not {side for pair in train for side in pair} & {side for pair in val for side in pair}

@@ -29,8 +29,8 @@ def test_the_door_lists_every_benchmark(capsys):
     listed = capsys.readouterr().out
     for name in door.NAMES:
         assert re.search(rf"│ {name} +\w", listed) and door.main([name, "--help"]) == 0
-        shown = capsys.readouterr().out
-        assert ("--out" in shown) == (name != "closest") and f"benchmarks {name}" in shown
+        help_text = capsys.readouterr().out
+        assert ("--out" in help_text) == (name != "closest") and f"benchmarks {name}" in help_text
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_another_program_writes_what_is_most_probable_step_by_step():
     for matrix in (p for p in model.core.parameters() if p.dim() == 2):
         matrix.data *= 5  # else it would write for ever what it has just read
     sources = [[5, 6, 7], [8], [9, 10, 11, 4, 5]]
-    found = beside.greedy(model, sources)
-    assert len({*map(tuple, found)}) == 3
-    for src, ids in zip(sources, found, strict=True):
+    written = beside.greedy(model, sources)
+    assert len({*map(tuple, written)}) == 3
+    for src, ids in zip(sources, written, strict=True):
         ended = ids.index(tat.EOS) + 1 if tat.EOS in ids else len(ids)
         batch = tat.make_batch([tat.Pair([*src, tat.EOS], [tat.BOS, *ids[:ended]])])
         causal = torch.nn.Transformer.generate_square_subsequent_mask(ended, dtype=torch.bool)
@@ -122,15 +122,15 @@ def test_the_row_of_a_model_is_that_of_evaluate(
     (row,) = rows_of(f"quality {trained} {common}", "--command", "python x")
     capsys.readouterr()
     assert main(f"evaluate --model {trained} {common} --json --engine pytorch".split()) == 0
-    found = json.loads(capsys.readouterr().out)
+    scores = json.loads(capsys.readouterr().out)
     assert row["search"] == search and row["step"] == 1 and row["command"] == "python x"
     assert row["machine"]["accelerator"] == "meta"
-    assert all(row[key] == found[key] for key in ("bleu", "bleu_signature", "chrf"))
+    assert all(row[key] == scores[key] for key in ("bleu", "bleu_signature", "chrf"))
 
 
 def test_saved_rows_say_where_they_come_from():
-    others = {"paper"}  # where others measured
-    for name in {path.stem for path in (ROOT / "benchmarks" / "results").glob("*.jsonl")} - others:
+    foreign = {"paper"}  # where others measured
+    for name in {path.stem for path in (ROOT / "benchmarks" / "results").glob("*.jsonl")} - foreign:
         for row in rows(name):
             assert row["command"].startswith(("python ", "torchrun "))
             assert re.fullmatch(r"[0-9a-f]{7,}", row["commit"]) and row["date"]
@@ -145,39 +145,40 @@ def test_a_checkout_is_compared_with_itself(rows_of, tmp_path):
     """Catches a side that imports the other's code, and a task that is left out."""
     data = caption_files(tmp_path, train=8, val=2)
     (row,) = rows_of("compare", ROOT, "--rounds", 1, "--data", data)
-    tasks = [found for name, found in row.items() if name.startswith(("training", "translation"))]
-    assert len(tasks) == 4 and all(min(found.values()) > 0 for found in tasks)
+    tasks = [speeds for name, speeds in row.items() if name.startswith(("training", "translation"))]
+    assert len(tasks) == 4 and all(min(speeds.values()) > 0 for speeds in tasks)
     assert row["other"] == row["commit"]
 
 
 def test_kept_translations_are_resampled_with_their_seeds(rows_of, tmp_path):
     """Catches swapped sides, seeds not drawn, and a file that another run has taken over."""
-    data, kept = caption_files(tmp_path, train=4, val=40), Rows(tmp_path / "kept" / "rows.jsonl")
-    kept.out.parent.mkdir()
+    data = caption_files(tmp_path, train=4, val=40)
+    rows = Rows(tmp_path / "kept" / "rows.jsonl")
+    rows.out.parent.mkdir()
     lines = (tmp_path / "val.en").read_text(encoding="utf-8").splitlines()
 
     def worse(n):
         return [line if i % n else "no" for i, line in enumerate(lines)]
 
     texts = (worse(2), worse(3), worse(9), lines)
-    files = [kept.out.parent / kept.keep("a model: val", text) for text in texts]
-    assert len({*files}) == 4 and files[3] == kept.out.parent / kept.keep("a model: val", lines)
+    files = [rows.out.parent / rows.keep("a model: val", text) for text in texts]
+    assert len({*files}) == 4 and files[3] == rows.out.parent / rows.keep("a model: val", lines)
     (row,) = rows_of(f"resample --data {data} --samples 200", "--a", *files[:2], "--b", *files[2:])
     assert row["direction"] == "de-en"
     for measure in resample.MEASURES:
-        found = row[measure]
-        assert found["scores"][1][1] == pytest.approx(100)
-        means = [sum(scores) / 2 for scores in found["scores"]]
-        assert found["difference"] == pytest.approx(means[1] - means[0], abs=0.01)
-        assert found["difference"] > 0
+        result = row[measure]
+        assert result["scores"][1][1] == pytest.approx(100)
+        means = [sum(scores) / 2 for scores in result["scores"]]
+        assert result["difference"] == pytest.approx(means[1] - means[0], abs=0.01)
+        assert result["difference"] > 0
         wide, narrow = (
-            high - low for low, high in (found["interval"], found["sentences_interval"])
+            high - low for low, high in (result["interval"], result["sentences_interval"])
         )
         assert wide > narrow > 0  # the seeds of a side differ
     assert row["chrf"]["scores"] != row["bleu"]["scores"]
-    one = rows_of(f"resample --data {data} --samples 40", "--a", files[0], "--b", *files[2:])[1]
+    lone = rows_of(f"resample --data {data} --samples 40", "--a", files[0], "--b", *files[2:])[1]
     # one seed: nobody knows
-    assert one["bleu"]["interval"] is None and one["bleu"]["sentences_interval"][0] > 0
+    assert lone["bleu"]["interval"] is None and lone["bleu"]["sentences_interval"][0] > 0
 
 
 def test_without_length_is_before_the_brevity_penalty_and_seeds_count_by_welch():
@@ -185,9 +186,9 @@ def test_without_length_is_before_the_brevity_penalty_and_seeds_count_by_welch()
     begins, ends = ("A", "The", "This"), ("barks", "sleeps", "eats")
     lines = [f"{a} dog runs through the snow and {b}" for a in begins for b in ends]
     short = [line.rpartition(" and ")[0] for line in lines]
-    found = resample.resampled(lines, [[short], [lines]], 20)
-    assert found["without length"]["scores"][0][0] == pytest.approx(100)
-    assert found["bleu"]["scores"][0][0] < 80
+    result = resample.resampled(lines, [[short], [lines]], 20)
+    assert result["without length"]["scores"][0][0] == pytest.approx(100)
+    assert result["bleu"]["scores"][0][0] < 80
     a, b = np.array([1.0, 2.0, 4.0]), np.array([5.0, 5.5, 7.0, 9.0])
     error, freedom = resample.seeds_error([a, b])
     assert error == pytest.approx((7 / 3 / 3 + 38.75 / 12 / 4) ** 0.5)

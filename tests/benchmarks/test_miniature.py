@@ -51,10 +51,10 @@ def test_the_recipes_of_a_million_tokens_go_from_the_paper_to_the_preset(
     small = {name: recipe | {"N": 1} for name, recipe in million.RECIPES.items()}
     monkeypatch.setattr(million, "RECIPES", small)
     for _ in range(2):
-        found = rows_of(f"million {folders} --steps 2 --only Muon", "dropout")
-    assert [row["recipe"] for row in found] == [names[2], names[4]]
-    assert found[0]["val_loss"] != found[1]["val_loss"]
-    for row in found:
+        rows = rows_of(f"million {folders} --steps 2 --only Muon", "dropout")
+    assert [row["recipe"] for row in rows] == [names[2], names[4]]
+    assert rows[0]["val_loss"] != rows[1]["val_loss"]
+    for row in rows:
         assert million.RECIPES[row["recipe"]].items() <= row["settings"].items()
         assert row["step"] == 2
         assert len(row["samples"]) == len(million.SENTENCES) and row["translations"]

@@ -28,16 +28,16 @@ def test_each_part_stands_wherever_it_should_and_nowhere_else(what, norm):
     model = tat.make_model(20, 20, **sizes, **since.modern(*what))
     grouped, gated = "grouped" in what, "gated" in what
     layers = [*model.encoder.layers, *model.decoder.layers]
-    own = [layer.self_attn for layer in layers]
+    attns = [layer.self_attn for layer in layers]
     cross = [layer.src_attn for layer in model.decoder.layers]
-    assert all(isinstance(attn, since.RotaryAttention) == ("rotary" in what) for attn in own)
+    assert all(isinstance(attn, since.RotaryAttention) == ("rotary" in what) for attn in attns)
     assert not any(isinstance(attn, since.RotaryAttention) for attn in cross)
-    assert all(isinstance(attn, since.GroupedQueryAttention) == grouped for attn in own + cross)
-    assert all(attn.W_q.out_features == 24 for attn in own + cross)
+    assert all(isinstance(attn, since.GroupedQueryAttention) == grouped for attn in attns + cross)
+    assert all(attn.W_q.out_features == 24 for attn in attns + cross)
     assert all(isinstance(layer.feed_forward, since.GatedFeedForward) == gated for layer in layers)
     modules = list(model.modules())
     kinds = {"rms_norm" in what: torch.nn.RMSNorm, "rms_norm" not in what: torch.nn.LayerNorm}
-    count = {kept: sum(isinstance(m, kind) for m in modules) for kept, kind in kinds.items()}
+    count = {is_rms: sum(isinstance(m, kind) for m in modules) for is_rms, kind in kinds.items()}
     assert count == {True: 10 + 2 * (norm == "pre"), False: 0}
     assert sum(isinstance(m, since.NoPositions) for m in modules) == 2 * ("rotary" in what)
     embedding = model.generator.proj.weight
@@ -61,8 +61,8 @@ def test_padding_and_the_future_change_nothing(what, variant, sentences):
     for i in range(3):
         S, T = int(b.src_mask[i].sum()), int((b.tgt_y[i] != tat.PAD).sum())
         alone = tat.Batch(b.src[i : i + 1, :S], b.tgt[i : i + 1, :T])
-        found = model(alone.src, b.tgt[i : i + 1, :T], alone.src_mask, tat.subsequent_mask(T))
-        torch.testing.assert_close(found[0], logits[i, :T])
+        lone = model(alone.src, b.tgt[i : i + 1, :T], alone.src_mask, tat.subsequent_mask(T))
+        torch.testing.assert_close(lone[0], logits[i, :T])
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_recorded_weights_are_those_of_every_head(what, variant, sentences):
     model = variant(*what)
     b = sentences
     plain = model(b.src, b.tgt, b.src_mask, b.tgt_mask)
-    with tat.recording(model) as kept:
+    with tat.recording(model) as maps:
         torch.testing.assert_close(model(b.src, b.tgt, b.src_mask, b.tgt_mask), plain)
-    weights = kept[model.decoder.layers[0].self_attn]
+    weights = maps[model.decoder.layers[0].self_attn]
     assert weights.shape == (3, 4, b.tgt.size(1), b.tgt.size(1))
     assert weights.triu(1).abs().max() == 0
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 4, b.tgt.size(1), dtype=torch.double))
@@ -126,9 +126,9 @@ def test_decoder_only_is_one_causal_sequence(one_stack, sentences):
         ids = torch.cat((b.src[i, :S], b.tgt[i, :T])).unsqueeze(0)
         x = model.decoder(model.tgt_embed(ids), tat.subsequent_mask(S + T))
         torch.testing.assert_close(model.generator.logits(x)[0, S:], logits[i, :T])
-    other = b.tgt.clone()
-    other[1, 2] = 12
-    change = (model(b.src, other, b.src_mask, b.tgt_mask) - logits).abs().amax(-1)
+    changed = b.tgt.clone()
+    changed[1, 2] = 12
+    change = (model(b.src, changed, b.src_mask, b.tgt_mask) - logits).abs().amax(-1)
     assert change[[0, 2]].max() == 0 and change[1, :2].max() == 0 and change[1, 2:].min() > 0
     source = b.src.clone()
     source[1, 1] = 4
@@ -142,9 +142,9 @@ def test_decoder_only_greedy_equals_the_naive_loop(one_stack, sentences, randomi
     for _ in range(10):
         model = randomise(one_stack, std=0.6)
         naive = tat.greedy_decode_naive(model, b.src, b.src_mask, 12, tat.BOS)
-        found = since.decoder_only_greedy(model, b.src, b.src_mask, 12)
-        assert found.shape == (3, 12) and (found[:, 0] == tat.BOS).all()
-        for i, row in enumerate(found.tolist()):
+        ids = since.decoder_only_greedy(model, b.src, b.src_mask, 12)
+        assert ids.shape == (3, 12) and (ids[:, 0] == tat.BOS).all()
+        for i, row in enumerate(ids.tolist()):
             end = row.index(tat.EOS) + 1 if tat.EOS in row else len(row)
             assert row[:end] == naive[i, :end].tolist() and set(row[end:]) <= {tat.PAD}
             ends += tat.EOS in row
@@ -166,8 +166,8 @@ def test_decoder_only_is_trained_by_both_trainers(one_stack, sentences):
     again = Objective(model, 0.1)(b)
     again.backward()
     torch.testing.assert_close(again.float(), loss.float())
-    found = {name: p.grad for name, p in model.named_parameters()}
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    gradients = {name: p.grad for name, p in model.named_parameters()}
+    torch.testing.assert_close(gradients, expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("tile", [1, 7, 16, 64])
@@ -201,8 +201,8 @@ def test_samples_follow_the_probabilities(randomise):
     for temperature, top_p in ((1.0, 1.0), (0.7, 0.8)):
         p = since.nucleus(logits, temperature, top_p)[0]
         drawn = since.sample_decode(model, src, tat.source_mask(src), 2, temperature, top_p)[:, 1]
-        found = torch.bincount(drawn, minlength=9) / len(drawn)
-        assert (found - p).abs().max() < 0.015 and (found[p == 0] == 0).all()
+        shares = torch.bincount(drawn, minlength=9) / len(drawn)
+        assert (shares - p).abs().max() < 0.015 and (shares[p == 0] == 0).all()
 
 
 @pytest.mark.parametrize("temperature", [0, 0.0, 1e-40])
@@ -210,8 +210,8 @@ def test_temperature_zero_is_greedy(small_model, sentences, temperature):
     """Catches a division by zero, and numbers that overflow on the way."""
     model = small_model()
     b = sentences
-    found = since.sample_decode(model, b.src, b.src_mask, 9, temperature)
-    assert torch.equal(found, tat.greedy_decode(model, b.src, b.src_mask, 9))
+    samples = since.sample_decode(model, b.src, b.src_mask, 9, temperature)
+    assert torch.equal(samples, tat.greedy_decode(model, b.src, b.src_mask, 9))
     for logits in (torch.tensor([[1e30, 0.0, -1e30, 1e30]]), torch.zeros(1, 4).half()):
         assert since.nucleus(logits, temperature).tolist() == [[1.0, 0.0, 0.0, 0.0]]
     assert since.nucleus(torch.tensor([[1e30, 0.0]]), 1e-20).tolist() == [[1.0, 0.0]]
@@ -231,7 +231,7 @@ def test_every_search_takes_no_mask(small_model, sentences, search):
     config = tat.Config(d_model=16, d_ff=24, h=4)
     alone = search is since.decoder_only_greedy
     model = since.make_decoder_only(13, config, N=1).eval() if alone else small_model()
-    given = {"start_symbol": tat.BOS} if search is tat.greedy_decode_naive else {}
+    options = {"start_symbol": tat.BOS} if search is tat.greedy_decode_naive else {}
     everything = torch.ones_like(src[:1, None])
-    found = [search(model, src, mask, max_len=8, **given) for mask in (None, everything)]
-    assert torch.equal(*found)
+    results = [search(model, src, mask, max_len=8, **options) for mask in (None, everything)]
+    assert torch.equal(*results)

@@ -31,10 +31,10 @@ def test_token_batches_follow_their_seed():
     """Catches an order that cannot be repeated, and epochs that are all the same."""
     lengths = realistic_lengths(1000)
     seeds = (None, None, 1, 1, 2)
-    plain, same, first, again, second = (
+    plain, repeated, first, again, second = (
         [b.tolist() for b in since.sorted_batches(lengths, 400, seed)] for seed in seeds
     )
-    assert plain == same and first == again != second
+    assert plain == repeated and first == again != second
     # drawn anew, not only moved
     assert {frozenset(batch) for batch in first} != {frozenset(batch) for batch in second}
     longest = [max(lengths[i][1] for i in batch) for batch in first]
@@ -56,15 +56,15 @@ def test_chunked_loss_equals_the_whole(chunk, eps, pad):
     generator.proj = nn.Linear(6, 9)  # with a bias
     target = torch.tensor([y for y in range(9) if y != pad] + [3, 3, 8, 1])
     logits = generator.logits(x)
-    whole = tat.smoothed_loss(logits, target, eps, pad)
-    found, gradient = since.smoothed_gradient(logits.detach(), target, eps, pad)
-    assert_close(found, whole.detach())
-    assert_close(gradient, torch.autograd.grad(whole, logits, retain_graph=True)[0])
+    loss = tat.smoothed_loss(logits, target, eps, pad)
+    loss_again, gradient = since.smoothed_gradient(logits.detach(), target, eps, pad)
+    assert_close(loss_again, loss.detach())
+    assert_close(gradient, torch.autograd.grad(loss, logits, retain_graph=True)[0])
     if pad == tat.PAD:
         chunked = since.chunked_loss(generator, x, target, eps, chunk)
         inputs = (x, *generator.parameters())
-        assert_close(chunked, whole)
-        expected = torch.autograd.grad(3 * whole, inputs)
+        assert_close(chunked, loss)
+        expected = torch.autograd.grad(3 * loss, inputs)
         assert_close(torch.autograd.grad(3 * chunked, inputs), expected, atol=1e-5, rtol=1e-4)
 
 
@@ -93,8 +93,8 @@ def test_dropout_statistics(p):
     deviation = math.sqrt(p * (1 - p) / 100_000)
     assert all(abs(dropped[i::4].mean() - p) < 5 * deviation for i in range(4))
     for distance in (1, 2, 3, 4):
-        both = (dropped[:-distance] * dropped[distance:]).mean()
-        assert abs(both - p * p) < 5 * deviation
+        pairs_dropped = (dropped[:-distance] * dropped[distance:]).mean()
+        assert abs(pairs_dropped - p * p) < 5 * deviation
     assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - p)))
     (2 * y).sum().backward()
     assert_close(x.grad, 2 * y.detach())

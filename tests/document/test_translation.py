@@ -125,8 +125,8 @@ def small_translator(**sizes) -> tat.Translator:
 
 def test_the_document_goes_on_without_the_shipped_model(monkeypatch, capsys, tmp_path):
     """Catches a notebook that stops if it is alone or if its architecture was edited."""
-    own = small_translator()
-    monkeypatch.setattr(tat, "live_run", lambda: tat.LiveRun(own, [], []))
+    translator = small_translator()
+    monkeypatch.setattr(tat, "live_run", lambda: tat.LiveRun(translator, [], []))
     missing = "config.json is not beside this document (put the_annotated_transformer.zip there"
     for place, name, value, notice in (
         (tat, "HERE", tmp_path, missing),
@@ -136,8 +136,8 @@ def test_the_document_goes_on_without_the_shipped_model(monkeypatch, capsys, tmp
     ):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, value)
-            assert tat.our_model.__wrapped__() is own and notice in capsys.readouterr().out
-    assert tat.our_model.__wrapped__() is not own
+            assert tat.our_model.__wrapped__() is translator and notice in capsys.readouterr().out
+    assert tat.our_model.__wrapped__() is not translator
 
 
 @pytest.mark.parametrize(
@@ -145,55 +145,57 @@ def test_the_document_goes_on_without_the_shipped_model(monkeypatch, capsys, tmp
 )
 def test_a_translator_survives_its_folder(tmp_path, sizes):
     """Catches a lost setting, a tied matrix that becomes two, a folder the program can't read."""
-    own = small_translator(**sizes)
-    tat.save_translator(own, tmp_path / "new" / "model")
+    translator = small_translator(**sizes)
+    tat.save_translator(translator, tmp_path / "new" / "model")
     sentences = [pair[0] for pair in load_pairs("captions", "val")[:5]]
-    expected = tat.translate_lines(own, sentences)
+    expected = tat.translate_lines(translator, sentences)
     for load in (tat.load_translator, read_translator):
         loaded = load(tmp_path / "new" / "model")
-        assert loaded.languages == ("de", "en") and len(loaded.tokenizer) == len(own.tokenizer)
-        for a, b in zip(own.model.parameters(), loaded.model.parameters(), strict=True):
-            assert torch.equal(a, b)
+        assert loaded.languages == ("de", "en")
+        assert len(loaded.tokenizer) == len(translator.tokenizer)
+        assert all(map(torch.equal, translator.model.parameters(), loaded.model.parameters()))
         assert tat.translate_lines(loaded, sentences) == expected
 
 
-def another_attention(own: tat.Translator) -> None:
+def another_attention(translator: tat.Translator) -> None:
     class Changed(tat.MultiHeadedAttention):
         pass
 
-    own.model.encoder.layers[0].self_attn.__class__ = Changed
+    translator.model.encoder.layers[0].self_attn.__class__ = Changed
 
 
 @pytest.mark.parametrize(
     "change",
     [
         another_attention,
-        lambda own: own.model.encoder.layers.append(copy.deepcopy(own.model.encoder.layers[0])),
-        lambda own: own.tokenizer.vocabulary.add_tokens(["new"]),
+        lambda translator: translator.model.encoder.layers.append(
+            copy.deepcopy(translator.model.encoder.layers[0])
+        ),
+        lambda translator: translator.tokenizer.vocabulary.add_tokens(["new"]),
     ],
 )
 def test_what_could_not_be_loaded_is_not_saved(tmp_path, change):
     """Nothing that was good is replaced, and no empty folder is left."""
-    own = small_translator()
-    tat.save_translator(own, tmp_path / "good")
+    translator = small_translator()
+    tat.save_translator(translator, tmp_path / "good")
     before = {path: path.read_bytes() for path in (tmp_path / "good").iterdir()}
-    change(own)
+    change(translator)
     for folder in (tmp_path / "good", tmp_path / "new" / "model"):
         with pytest.raises(ValueError, match="so nobody could load it"):
-            tat.save_translator(own, folder)
+            tat.save_translator(translator, folder)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
     assert [*tmp_path.iterdir()] == [tmp_path / "good"]
 
 
 def test_one_sentence_gives_one_translation_and_a_list_gives_a_list():
     """Catches a sentence taken for a list of letters, and translations in another order."""
-    own = tat.load_translator(MODEL)
+    translator = tat.load_translator(MODEL)
     lines = ["Ein Hund läuft.", "", "Zwei Frauen lesen ein Buch.", "  ", "Ein Mann."]
-    found = tat.translate_lines(own, lines, batch_size=2)
-    assert found == [tat.translate_lines(own, line) for line in lines]
-    assert found[1] == found[3] == ""
-    assert "dog" in found[0] and "book" in found[2] and "man" in found[4].lower()
-    assert tat.translate_lines(own, iter(lines)) == found
+    texts = tat.translate_lines(translator, lines, batch_size=2)
+    assert texts == [tat.translate_lines(translator, line) for line in lines]
+    assert texts[1] == texts[3] == ""
+    assert "dog" in texts[0] and "book" in texts[2] and "man" in texts[4].lower()
+    assert tat.translate_lines(translator, iter(lines)) == texts
 
 
 @pytest.mark.parametrize("score", [tat.bleu, scoring.score])

@@ -23,17 +23,17 @@ ROWLESS = {"example_parameters"}  # what it shows is computed
 
 def shown_table(name):
     """The table that an example shows."""
-    shown = getattr(lab, name)()
-    return getattr(shown, "data", shown)
+    result = getattr(lab, name)()
+    return getattr(result, "data", result)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_shows_its_rows(name):
-    shown = getattr(lab, name)()
-    if hasattr(shown, "iloc"):
-        assert len(shown) > 1
+    result = getattr(lab, name)()
+    if hasattr(result, "iloc"):
+        assert len(result) > 1
     else:
-        assert shown.to_dict()["$schema"]
+        assert result.to_dict()["$schema"]
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ROWLESS])
@@ -98,22 +98,22 @@ def test_a_variant_is_compared_with_the_base_of_its_machine(monkeypatch):
     drawn = sides | {"split": "val", "direction": "de-en", "difference_interval": [0.0, 2.0]}
     files = {"miniature": rows, "bootstrap": [drawn], "resample": []}
     monkeypatch.setattr(lab, "saved_rows", files.get)
-    found = lab.miniature()
-    assert list(found) == ["base", "other", "base (CPU)", "other (CPU)"]
+    variants = lab.miniature()
+    assert list(variants) == ["base", "other", "base (CPU)", "other (CPU)"]
     seeds = lab.threshold(0.05 / 2, 8) * (2 / 3) ** 0.5  # two variants
-    assert lab.reaches(found, "perplexity")[1] == pytest.approx(seeds)
+    assert lab.reaches(variants, "perplexity")[1] == pytest.approx(seeds)
     for name, mean in (("other", 2), ("other (CPU)", -48)):
-        difference, reach, strict = lab.short_difference(found, name, "greedy")
+        difference, reach, strict = lab.short_difference(variants, name, "greedy")
         assert difference == pytest.approx(mean)
         assert reach == pytest.approx(2.306 * (2 / 3) ** 0.5, rel=1e-3)
         assert strict == pytest.approx(math.hypot(seeds, 2.2414 / 1.96), rel=1e-4)
 
 
 def test_every_verdict_follows_from_its_intervals():
-    shown = [(1.0, 0.5), (0.8, 0.5), (0.5, 0.4)]
-    assert lab.verdict(shown, 0.3) == "shown"
-    assert lab.verdict([*shown[:2], (0.3, 0.4)], 0.3) == "suggested"
-    assert lab.verdict([(1.0, 1.1), *shown[1:]], 1.05) == "not shown"
+    intervals = [(1.0, 0.5), (0.8, 0.5), (0.5, 0.4)]
+    assert lab.verdict(intervals, 0.3) == "shown"
+    assert lab.verdict([*intervals[:2], (0.3, 0.4)], 0.3) == "suggested"
+    assert lab.verdict([(1.0, 1.1), *intervals[1:]], 1.05) == "not shown"
     table = shown_table("example_claims")
     misses = {}
     for claim, row in table.iterrows():  # whoever reads the intervals comes to the same verdict
@@ -157,8 +157,8 @@ def test_sentences_reach_is_the_widest_of_two_models(monkeypatch):
         sides = {"a": {"model": a, "search": search}, "b": {"model": b, "search": search}}
         return sides | {"split": split, "direction": "de-en", "difference_interval": [low, high]}
 
-    kept = {"a": ["m-beam.gz"], "b": ["n-beam.gz"], "split": "val", "direction": "de-en"}
-    kept |= {
+    resampled = {"a": ["m-beam.gz"], "b": ["n-beam.gz"], "split": "val", "direction": "de-en"}
+    resampled |= {
         name: {"sentences_interval": [0.0, high]}
         for name, high in (("bleu", 3.0), ("without length", 4.0), ("chrf", 1.0))
     }
@@ -174,7 +174,7 @@ def test_sentences_reach_is_the_widest_of_two_models(monkeypatch):
     monkeypatch.setattr(lab, "saved_rows", files.get)
     reach = lab.sentences_reach
     assert reach("val", "de-en", "beam") == 1.0
-    files["resample"] = [kept]
+    files["resample"] = [resampled]
     assert reach("val", "de-en", "beam") == 1.5
     assert reach("val", "de-en", "beam", "without length") == 2.0
     assert reach("val", "en-de", "beam", "chrf") == reach("val", "de-en", "beam", "chrf") == 0.5

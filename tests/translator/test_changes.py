@@ -114,15 +114,15 @@ def test_a_variant_decodes_fast_what_it_computes_at_once(name):
     sources = [torch.randint(4, 13, (n,)).tolist() + [tat.EOS] for n in (1, 3, 8, 5, 2, 7, 4, 6)]
     batch = tat.Batch(tat.pad_rows(sources))
     limits = [14 - (batch.src.size(1) - len(src)) for src in sources]
-    asked = list(zip(sources, limits, strict=True))
-    by_hand = [[greedy_by_hand(model, *pair) for pair in asked]]
+    tasks = list(zip(sources, limits, strict=True))
+    by_hand = [[greedy_by_hand(model, *pair) for pair in tasks]]
     by_hand += [[greedy_by_hand(model, src, 14) for src in sources]]
-    by_hand += [[beam_by_hand(model, *pair, 3, 1.0) for pair in asked]] * 2
+    by_hand += [[beam_by_hand(model, *pair, 3, 1.0) for pair in tasks]] * 2
     searches = (greedy_ids, tat.greedy_decode, beam_ids, tat.beam_search)
     for search, expected in zip(searches, by_hand, strict=True):
         options = (3, 1.0) if "beam" in search.__name__ else ()
-        found = search(model, batch.src, batch.src_mask, 14, *options)
-        assert found.tolist() == tat.pad_rows(expected).tolist(), search.__name__
+        ids = search(model, batch.src, batch.src_mask, 14, *options)
+        assert ids.tolist() == tat.pad_rows(expected).tolist(), search.__name__
 
 
 @each_variant

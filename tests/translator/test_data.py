@@ -140,12 +140,12 @@ def server(tmp_path, monkeypatch):
                 return super().do_GET()
             if isinstance(server.answer, int):
                 return self.send_error(server.answer)
-            whole = (site / path[1:]).read_bytes()
+            content = (site / path[1:]).read_bytes()
             self.send_response(200)
-            self.send_header("Content-Length", str(len(whole)))
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             if server.answer == "cut":
-                self.wfile.write(whole[: len(whole) // 2])
+                self.wfile.write(content[: len(content) // 2])
             self.close_connection = True
             return None
 
@@ -179,9 +179,9 @@ def test_a_server_that_does_not_recover_is_one_line_that_helps(server, tmp_path,
         server.answer = answer
         server.failures = 100
     url = "http://127.0.0.1:9/" if answer == "no network" else server.url
-    there = r"put val\.de\.gz and val\.en\.gz from .* there yourself"
-    said = rf"val\.de\.gz .* could not be fetched; {there}"
-    with pytest.raises(Refused, match=said) as error:
+    advice = r"put val\.de\.gz and val\.en\.gz from .* there yourself"
+    message = rf"val\.de\.gz .* could not be fetched; {advice}"
+    with pytest.raises(Refused, match=message) as error:
         fetch_multi30k("val", url)
     assert "\n" not in str(error.value)
     assert {path.name for path in (tmp_path / "cache").iterdir()} == {".lock"}
@@ -201,8 +201,8 @@ def test_many_pairs_are_encoded_as_one_by_one(kind):
 
 def test_captions_are_distinct_have_one_translation_and_their_splits_do_not_overlap(monkeypatch):
     splits = {"train": slice(1000, None), "val": slice(0, 500), "test": slice(500, 1000)}
-    for split, part in splits.items():
-        monkeypatch.setitem(CAPTION_SPLITS, split, part)  # as they are
+    for split, rows in splits.items():
+        monkeypatch.setitem(CAPTION_SPLITS, split, rows)  # as they are
     splits = {split: load_pairs("captions", split) for split in ("train", "val", "test")}
     everything = [pair for pairs in splits.values() for pair in pairs]
     assert len(everything) == len(set(everything)) == len({german for german, _ in everything})
@@ -240,14 +240,14 @@ def test_pairs_without_text_on_one_side_are_counted_aloud(capsys, tmp_path):
     for name, lines in files.items():
         (tmp_path / name).write_text(lines)
         (tmp_path / name.replace("val", "train")).write_text(lines)
-    said = "without text on one side, which are left out: 1"
+    note = "without text on one side, which are left out: 1"
     tokenizer = tat.load_translator(tat.beside(tat.SHIPPED_MODEL)).tokenizer
     RunFolder(tmp_path / "run", Corpus(str(tmp_path)), Settings(), "base").write_tokens(tokenizer)
     notes = capsys.readouterr().err
-    assert f"note: pairs of train {said}" in notes and f"note: pairs of val {said}" in notes
+    assert f"note: pairs of train {note}" in notes and f"note: pairs of val {note}" in notes
     assert main(["evaluate", "--data", str(tmp_path), "--split", "val", "--beam", "1"]) == 0
     captured = capsys.readouterr()
-    assert f"pairs of val {said}" in captured.err and "val: 2 sentences" in captured.out
+    assert f"pairs of val {note}" in captured.err and "val: 2 sentences" in captured.out
 
 
 def test_pieces_inherit_the_links_of_their_words():

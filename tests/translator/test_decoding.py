@@ -60,7 +60,7 @@ class Same(tat.Generator):
 
 
 IDS = ["document", "program"]
-both = pytest.mark.parametrize("greedy", [tat.greedy_decode, greedy_ids], ids=IDS)
+both_searches = pytest.mark.parametrize("greedy", [tat.greedy_decode, greedy_ids], ids=IDS)
 both_beams = pytest.mark.parametrize("search", [tat.beam_search, beam_ids], ids=IDS)
 
 
@@ -74,13 +74,13 @@ def varied() -> tuple[tat.Transformer, tat.Batch]:
     return model, tat.Batch(tat.pad_rows(rows))
 
 
-@both
+@both_searches
 def test_batched_greedy_equals_one_by_one(varied, greedy):
     """Catches sentences that influence each other, through padding or steps after their end."""
     model, batch = varied
-    found = greedy(model, batch.src, batch.src_mask, max_len=12).tolist()
+    rows = greedy(model, batch.src, batch.src_mask, max_len=12).tolist()
     ends = set()
-    for row, src, mask in zip(found, batch.src, batch.src_mask, strict=True):
+    for row, src, mask in zip(rows, batch.src, batch.src_mask, strict=True):
         # the program's limit is that of the sentence alone
         longest = 12 if greedy is tat.greedy_decode else max(2, 12 - int((~mask).sum()))
         expected = greedy_by_hand(model, src[mask[0]].tolist(), longest)
@@ -90,7 +90,7 @@ def test_batched_greedy_equals_one_by_one(varied, greedy):
     assert greedy(model, batch.src, batch.src_mask, 1).tolist() == [[tat.BOS]] * 40
 
 
-@both
+@both_searches
 def test_greedy_stops_when_all_have_ended(small_model, sentences, greedy):
     """Catches a loop to max_len, one that stops with the first sentence, or writes after an end."""
     model = small_model()
@@ -98,13 +98,13 @@ def test_greedy_stops_when_all_have_ended(small_model, sentences, greedy):
     script = [[5, 2, 9, 9, 9, 9], [2, 9, 9, 9, 9, 9], [7, 6, 5, 2, 9, 9]]
     model.generator = Scripted(script, leaving=greedy is greedy_ids)
     model.decoder.layers[0].feed_forward.register_forward_hook(lambda *_: calls.append(1))
-    found = greedy(model, sentences.src, sentences.src_mask, max_len=7)
-    assert found.tolist() == [[1, 5, 2, 0, 0], [1, 2, 0, 0, 0], [1, 7, 6, 5, 2]]
+    ids = greedy(model, sentences.src, sentences.src_mask, max_len=7)
+    assert ids.tolist() == [[1, 5, 2, 0, 0], [1, 2, 0, 0, 0], [1, 7, 6, 5, 2]]
     assert len(calls) == model.generator.steps == 4
 
 
 @pytest.mark.parametrize("training", [True, False])
-@both
+@both_searches
 def test_greedy_evaluates_without_gradients_and_restores_the_mode(
     small_model, sentences, training, greedy
 ):
@@ -172,7 +172,7 @@ def test_cache_projects_nothing_twice(small_model, sentences):
 def test_a_line_far_too_long_is_translated_greedily_and_told(monkeypatch):
     """It is decoded alone; the others keep their search."""
     search = Search(read_translator(model_folder()), beam=2)
-    told = []
+    notes = []
     monkeypatch.setattr("translator.search.LONG_LINE_TOKENS", 12)
     long, short = "Ein Hund läuft und läuft und läuft und läuft und läuft.", "Ein Hund."
     expected = search.translate([long]) + search.translate([short])
@@ -183,9 +183,9 @@ def test_a_line_far_too_long_is_translated_greedily_and_told(monkeypatch):
         return fast_beam(model, src, src_mask, max_len, beam, *given, **options)
 
     monkeypatch.setattr("translator.search.fast_beam", watched)
-    found = search.translate([short, long, ""], tell=told.append, first=1001)
-    assert found == [expected[1], expected[0], ""]
-    assert len(told) == 1 and "line 1002 has" in told[0]
+    texts = search.translate([short, long, ""], tell=notes.append, first=1001)
+    assert texts == [expected[1], expected[0], ""]
+    assert len(notes) == 1 and "line 1002 has" in notes[0]
     assert shapes == [(1, 13, 1), (1, 4, 2)]
 
 
@@ -198,10 +198,10 @@ def test_batched_beam_equals_one_by_one(varied, beam, alpha, search):
     The search by hand never stops early, so this also tests the bound that ends the search.
     """
     model, batch = varied
-    found = search(model, batch.src, batch.src_mask, 12, beam, alpha).tolist()
+    rows = search(model, batch.src, batch.src_mask, 12, beam, alpha).tolist()
     longest = batch.src.size(1)
     lengths = set()
-    for row, src, mask in zip(found, batch.src, batch.src_mask, strict=True):
+    for row, src, mask in zip(rows, batch.src, batch.src_mask, strict=True):
         real = src[mask[0]].tolist()
         expected = beam_by_hand(model, real, 12 - (longest - len(real)), beam, alpha)
         assert row == expected + [tat.PAD] * (len(row) - len(expected))
@@ -215,10 +215,10 @@ def test_the_widest_beam_finds_the_best_of_all_sequences(alpha, search):
     """Catches every mistake of the search: its score must be the best of all 4 ** 5 endings."""
     model = tat.make_model(5, 4, 1, 16, 24, 2, dropout=0.0).eval()
     src = torch.randint(3, 5, (3, 4))
-    found = search(model, src, tat.source_mask(src), 6, beam=4**5, alpha=alpha).tolist()
+    rows = search(model, src, tat.source_mask(src), 6, beam=4**5, alpha=alpha).tolist()
     with torch.no_grad():
-        for row, one in zip(found, src, strict=True):
-            best = exhaustive_search(model, one.unsqueeze(0), 6, alpha)[1]
+        for row, source in zip(rows, src, strict=True):
+            best = exhaustive_search(model, source.unsqueeze(0), 6, alpha)[1]
             assert row == best + [tat.PAD] * (len(row) - len(best))
 
 

@@ -72,8 +72,8 @@ def together(function: Callable[..., None], world: int, *arguments: Any) -> None
     They are copies of a process that has done nothing but import the program. Copies of this one
     were once seen to hang.
     """
-    given = (world, *arguments)
-    multiprocessing.start_processes(function, given, nprocs=world, start_method="forkserver")
+    inputs = (world, *arguments)
+    multiprocessing.start_processes(function, inputs, nprocs=world, start_method="forkserver")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -153,8 +153,8 @@ def flat(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
 def outcome(case: Case) -> Outcome:
     """The outcome of a case in this process, and those that train with it."""
     torch.manual_seed(0)
-    more = {"accumulate": case.accumulate, "optimizer": case.optimizer, "ema": case.ema}
-    settings = Settings(**SIZES, **more, tokens_per_batch=12, warmup=10)
+    options = {"accumulate": case.accumulate, "optimizer": case.optimizer, "ema": case.ema}
+    settings = Settings(**SIZES, **options, tokens_per_batch=12, warmup=10)
     model = tat.make_model(21, 21, **SIZES)
     sharded = case.sharded and dist.is_initialized()
     trainer = ParallelTrainer(model.double() if case.exact else model, settings, sharded=sharded)
@@ -263,21 +263,21 @@ def test_a_process_that_dies_is_brought_back_and_all_stop_together(
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     run = tmp_path / "run"
     command = f"{SHORT} --run {run} --steps"
-    kept = run / "checkpoints"
-    more = "--max-restarts=1", "--monitor-interval=0.1"
-    with started(launch(2, f"{command} 100000", *more), **PIPES) as agent:
-        wait_for("a checkpoint", (kept / "000005.safetensors").exists)
+    checkpoints = run / "checkpoints"
+    options = "--max-restarts=1", "--monitor-interval=0.1"
+    with started(launch(2, f"{command} 100000", *options), **PIPES) as agent:
+        wait_for("a checkpoint", (checkpoints / "000005.safetensors").exists)
         os.kill(ranks_of(agent.pid)[1], signal.SIGKILL)
-        wait_for("its checkpoint", (kept / "000015.safetensors").exists)
-        shutil.copy(kept / "000015.safetensors", tmp_path)  # before twenty others have come
+        wait_for("its checkpoint", (checkpoints / "000015.safetensors").exists)
+        shutil.copy(checkpoints / "000015.safetensors", tmp_path)  # before twenty others have come
         os.kill(ranks_of(agent.pid)[1], signal.SIGTERM)
         error = agent.communicate(timeout=240)[1]
     assert "failed (exitcode:" in error  # it was brought back
     assert_alike(run, alone, tmp_path / "000015.safetensors")
     step = int(re.search(r"stopped by SIGTERM after update (\d+), which is saved", error)[1])
-    assert read_tensors(kept / "state.safetensors")[1]["progress"]["step"] == step >= 15
+    assert read_tensors(checkpoints / "state.safetensors")[1]["progress"]["step"] == step >= 15
     train(2, f"{command} {step + 2}")
-    assert read_tensors(kept / "state.safetensors")[1]["progress"]["step"] == step + 2
+    assert read_tensors(checkpoints / "state.safetensors")[1]["progress"]["step"] == step + 2
 
 
 def join(rank: int, world: int, port: int) -> None:

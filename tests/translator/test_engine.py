@@ -52,7 +52,7 @@ def test_both_engines_give_the_same_translations(beam):
     ours = Search(read_translator(SHIPPED, "cpu"), beam).translate(lines)
     theirs = quick.translate(lines, nobody)
     assert isinstance(quick, engine.Engine)
-    different = [both for both in zip(lines, ours, theirs, strict=True) if both[1] != both[2]]
+    different = [row for row in zip(lines, ours, theirs, strict=True) if row[1] != row[2]]
     assert len(different) <= len(lines) / (100 if beam == 1 else 20), different
     assert theirs[-5] == "" and "&" in theirs[-4]
 
@@ -87,10 +87,10 @@ sys.exit(f"imported {heavy}" if heavy else status)
 def test_a_command_imports_what_it_needs(arguments):
     """PyTorch takes ten times as long to import as a translation takes."""
     engine.conversion_of(SHIPPED)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", IMPORTS, *arguments], cwd=ROOT, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def test_a_model_is_converted_once_and_anew_after_more_training(model, capsys):

@@ -41,10 +41,10 @@ def test_ctranslate2_finds_the_same_symbols(run, tmp_path):
         src = torch.tensor([[*translator.tokenizer.encode(german, "de"), tat.EOS]])
         ours = fast_beam(translator.model, src, tat.source_mask(src), 25, beam=1)[0][0].ids[1:]
         tokens = vocabulary.encode(german).tokens
-        found = theirs.translate_batch([tokens], beam_size=1, max_decoding_length=24)
-        other = [vocabulary.token_to_id(token) for token in found[0].hypotheses[0]]
-        different += [] if ours in (other, [*other, tat.EOS]) else [(german, ours, other)]
-        assert len(other) > 3
+        result = theirs.translate_batch([tokens], beam_size=1, max_decoding_length=24)
+        ids = [vocabulary.token_to_id(token) for token in result[0].hypotheses[0]]
+        different += [] if ours in (ids, [*ids, tat.EOS]) else [(german, ours, ids)]
+        assert len(ids) > 3
     assert not different
 
 
@@ -54,11 +54,11 @@ def test_what_is_exported_translates_text(tmp_path):
     assert main(["export", "--out", str(out)]) == 0
     lines = "Ein Hund läuft durch den Schnee.\n\n Zwei Männer sitzen auf einer Bank </s>.\n"
     command = [sys.executable, out / "translate.py"]
-    done = subprocess.run(command, input=lines, capture_output=True, text=True)
-    found = done.stdout.split("\n")
-    assert found[0] == "A dog runs through the snow.", done.stderr
-    assert found[1] == "" and len(found) == 4, done.stderr
-    assert found[2].startswith("Two men are sitting on a bench") and "▁" not in done.stdout
+    process = subprocess.run(command, input=lines, capture_output=True, text=True)
+    texts = process.stdout.split("\n")
+    assert texts[0] == "A dog runs through the snow.", process.stderr
+    assert texts[1] == "" and len(texts) == 4, process.stderr
+    assert texts[2].startswith("Two men are sitting on a bench") and "▁" not in process.stdout
     assert "de to en" in (out / "README.md").read_text(encoding="utf-8")
 
 
@@ -67,6 +67,6 @@ def test_half_a_model_is_half_as_large_and_loads_as_before(run, tmp_path):
     assert main(["export", "--model", str(run), "--out", str(out), "--to", "half"]) == 0
     sizes = [(folder / "model.safetensors").stat().st_size for folder in (out, run)]
     assert sizes[0] < 0.7 * sizes[1]  # the header does not shrink
-    whole, half = (weights_of(read_translator(folder).model) for folder in (run, out))
+    single, half = (weights_of(read_translator(folder).model) for folder in (run, out))
     assert {tensor.dtype for tensor in half.values()} == {torch.float32}
-    assert same(half, {name: tensor.half().float() for name, tensor in whole.items()})
+    assert same(half, {name: tensor.half().float() for name, tensor in single.items()})

@@ -64,8 +64,8 @@ WRONG = {
 def test_a_mistake_is_told_in_one_line(name):
     """Catches a wire, a loss or a gradient that is no longer looked at."""
     with mistakes.made(name):
-        found = list(doubts(trainer()))
-    assert any(WRONG[name] in doubt and "\n" not in doubt for doubt in found), found
+        notes = list(doubts(trainer()))
+    assert any(WRONG[name] in doubt and "\n" not in doubt for doubt in notes), notes
 
 
 def test_a_training_tells_and_goes_on(tmp_path, capsys):

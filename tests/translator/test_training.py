@@ -36,7 +36,9 @@ def small_trainer(
     return ParallelTrainer(model, Settings(**{"d_model": 16, "warmup": 10, "clip": 0.0} | settings))
 
 
-both = pytest.mark.parametrize("kind", [tat.Trainer, ParallelTrainer], ids=["document", "program"])
+both_trainers = pytest.mark.parametrize(
+    "kind", [tat.Trainer, ParallelTrainer], ids=["document", "program"]
+)
 
 
 def gradients(model: nn.Module) -> list[Tensor]:
@@ -48,7 +50,7 @@ def weights(model: nn.Module) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("tie", ["none", "all"])
-@both
+@both_trainers
 def test_gradient_is_that_of_the_mean_loss_over_tokens(tie, kind):
     """Catches an objective that differs from a naive loss of the logits, and a wrong divisor."""
     trainer, pairs = small_trainer(tat.make_model(13, 13, **SIZES, tie=tie), kind), uneven_pairs()
@@ -56,19 +58,19 @@ def test_gradient_is_that_of_the_mean_loss_over_tokens(tie, kind):
 
 
 @pytest.mark.parametrize("pieces", [2, 3, 7, 10])
-@both
+@both_trainers
 def test_pieces_give_the_gradient_of_the_whole(pieces, kind):
     """Catches micro-batches divided by their own tokens, lost or left over, and more than rows."""
     model, pairs = tat.make_model(13, 13, **SIZES), uneven_pairs()
-    whole, cut = small_trainer(model, kind), small_trainer(model, kind, accumulate=pieces)
-    loss = whole.gradient(pairs)
+    trainer, cut = small_trainer(model, kind), small_trainer(model, kind, accumulate=pieces)
+    loss = trainer.gradient(pairs)
     for _ in range(2):  # nothing of the first is left the second time
         assert cut.gradient(pairs) == pytest.approx(loss, rel=1e-5)
-        assert_close(gradients(cut.model), gradients(whole.model), atol=1e-6, rtol=1e-4)
+        assert_close(gradients(cut.model), gradients(trainer.model), atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
-@both
+@both_trainers
 def test_update_is_adam_with_the_papers_constants(accumulate, kind):
     """Catches other betas or eps, another step's rate, and micro-batches counted as updates."""
     trainer = small_trainer(kind=kind, accumulate=accumulate)
@@ -122,10 +124,10 @@ def test_clip_bounds_the_gradient_of_an_update():
     free, clipped, loose = (small_trainer(model, clip=clip, accumulate=3) for clip in clips)
     for trainer in (free, clipped, loose):
         trainer.update(pairs)
-    whole = torch.cat([g.flatten() for g in gradients(free.model)])
-    assert whole.norm() > 0.1
+    gradient = torch.cat([g.flatten() for g in gradients(free.model)])
+    assert gradient.norm() > 0.1
     short = torch.cat([g.flatten() for g in gradients(clipped.model)])
-    assert_close(short, whole * 0.05 / whole.norm(), atol=1e-6, rtol=1e-3)
+    assert_close(short, gradient * 0.05 / gradient.norm(), atol=1e-6, rtol=1e-3)
     assert_close(gradients(loose.model), gradients(free.model))
 
 
@@ -156,8 +158,8 @@ def test_seed_decides_the_run():
         for _ in range(3):
             trainer.update(pairs)
         runs.append(weights(trainer.model))
-    same = [all(map(torch.equal, runs[0], other)) for other in runs]
-    assert same == [True, True, False]
+    equal = [all(map(torch.equal, runs[0], weights_of_run)) for weights_of_run in runs]
+    assert equal == [True, True, False]
 
 
 # --- Translations of a validation ---
@@ -180,11 +182,11 @@ def test_sentences_of_a_validation_are_spread_over_it():
     assert len(rows) == 200 == len(set(rows)) and rows[0] == 0 and rows[-1] > 440
     assert sorted(rows) == rows and sample(pairs[:5]) == pairs[:5]
     model = small_trainer().model
-    for shard, val_pairs, said in (
+    for shard, val_pairs, message in (
         (True, pairs, "whole model"),
         (False, pairs[7:8], "no held-out"),
     ):
-        assert said in without_bleu(SimpleNamespace(val_pairs=val_pairs), model, shard)
+        assert message in without_bleu(SimpleNamespace(val_pairs=val_pairs), model, shard)
     assert without_bleu(SimpleNamespace(val_pairs=pairs), model, shard=False) == ""
 
 
