@@ -225,22 +225,6 @@ def test_a_run_goes_on_with_another_number_of_processes(alone, tmp_path):
     assert read_translator(run / "best").languages == ("de", "en")
 
 
-@pytest.mark.skipif(not SOAK, reason="make soak starts two agents")
-def test_two_nodes_train_what_one_process_trains(alone, tmp_path):
-    """Two torchrun agents that find each other, each with its own processes, as on two machines."""
-    readme = (ROOT / "translator" / "README.md").read_text(encoding="utf-8")
-    nodes = re.search(r"`(--nnodes 2 [^`]*) HOST:\d+`", readme)[1].split()
-    nodes += [f"127.0.0.1:{free_ports(1)[0]}"]
-    training = f"{SHORT} --steps 15 --run {tmp_path / 'run'}"
-    command = launch(2 if SOAK else 1, training, *nodes)
-    command.remove("--standalone")
-    with started(command, **PIPES) as first, started(command, **PIPES) as second:
-        for agent in (first, second):
-            out, error = agent.communicate(timeout=300)
-            assert agent.returncode == 0, error[-2000:]
-    assert_alike(tmp_path / "run", alone)
-
-
 def ranks_of(agent: int) -> list[int]:
     """The processes that a torchrun process has started."""
     return [int(pid) for pid in Path(f"/proc/{agent}/task/{agent}/children").read_text().split()]
