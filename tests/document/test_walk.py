@@ -37,10 +37,6 @@ def without_file(monkeypatch):
         cached.cache_clear()
 
 
-def test_there_is_a_walk():
-    assert len(WALK) >= 15 and len(CACHED) >= 12
-
-
 @pytest.mark.parametrize("name", WALK)
 def test_without_the_file_a_stop_goes_the_same_way(name, without_file, capsys):
     """With fresh weights, and a notice; the checks of the example hold for them as well."""

@@ -11,7 +11,7 @@ import torch
 import exercises
 import since_2017
 import the_annotated_transformer as tat
-from tests.helpers import ROOT, decided
+from tests.helpers import ROOT
 
 TEXT = Path(exercises.__file__).read_text(encoding="utf-8")
 ANSWERS = sorted(name for name in vars(exercises) if name.startswith("example_answer_"))
@@ -70,13 +70,6 @@ WRONG = [  # exercise, attempt, a part of what the check says
     ("6.1", lambda W_o, head, h: W_o.mul_(0), "has changed"),
     ("6.1", lambda W_o, head, h: exercises.answer_6_1(W_o, (head + 1) % h, h), "without head"),
 ]  # fmt: skip
-
-
-@pytest.fixture
-def small() -> tuple[tat.Transformer, list[tat.Pair]]:
-    """A model of 14 tokens with weights large enough to matter, and pairs for it."""
-    model = tat.make_model(14, 14, 2, 16, 32, 4, 0.0, norm="pre")
-    return decided(model).eval(), tat.copy_pairs(20, 14, seed=0)
 
 
 def check_of(number: str):
@@ -161,27 +154,3 @@ def test_an_answer_runs_and_what_it_shows_can_be_shown(name, few_phrases, capsys
         assert len(result) > 1
     else:
         assert result.to_dict()["$schema"]
-
-
-def test_a_model_without_a_head_is_the_model_afterwards(small):
-    """Answer 6.1: no head less changes nothing, none left is a silent layer; weights come back."""
-    model, pairs = small
-    before = {name: p.clone() for name, p in model.named_parameters()}
-    loss = tat.validation_loss(model, pairs)
-    assert exercises.loss_without(model, [], pairs) == loss
-    heads = [[(1, 2)], [(1, i) for i in range(4)]]
-    without_head, without_layer = (exercises.loss_without(model, gone, pairs) for gone in heads)
-    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
-    with torch.no_grad():
-        W_o = model.decoder.layers[1].src_attn.W_o.weight
-        W_o[:, 8:12] = 0  # the third of four heads of width 4
-        assert tat.validation_loss(model, pairs) == without_head != loss
-        W_o.zero_()
-    assert tat.validation_loss(model, pairs) == without_layer != without_head
-
-
-def test_the_last_checkpoint_is_in_the_model_after_averaging(few_phrases):
-    """Answer 4.2 leaves the document's model as it found it."""
-    model, checkpoints = tat.live_run().translator.model, tat.live_run().checkpoints
-    exercises.example_answer_4_2()
-    assert all(torch.equal(p, checkpoints[-1][name]) for name, p in model.named_parameters())

@@ -148,32 +148,23 @@ def test_kept_translations_score_what_their_rows_say(multi30k):
 
 
 def test_sentences_reach_is_the_widest_of_two_models(monkeypatch):
-    """Catches one file that is left out, a model beside itself, and another set or search.
-
-    And BLEU's interval for chrF.
-    """
+    """Catches a model beside itself, another set or search, and BLEU's interval for chrF."""
 
     def drawn(a, b, split="val", search="beam 5", low=0.0, high=2.0):
         sides = {"a": {"model": a, "search": search}, "b": {"model": b, "search": search}}
         return sides | {"split": split, "direction": "de-en", "difference_interval": [low, high]}
 
-    resampled = {"a": ["m-beam.gz"], "b": ["n-beam.gz"], "split": "val", "direction": "de-en"}
-    resampled |= {
-        name: {"sentences_interval": [0.0, high]}
-        for name, high in (("bleu", 3.0), ("without length", 4.0), ("chrf", 1.0))
-    }
-    files = {
-        "bootstrap": [
-            drawn("m", "n"),
-            drawn("m", "m", high=90.0),
-            drawn("m", "n", "test", high=80.0),
-            drawn("m", "n", search="greedy", high=70.0),
-        ]
-    }
-    files["resample"] = []
+    files = {"resample": []}
+    files["bootstrap"] = [
+        drawn("m", "n"), drawn("m", "m", high=90.0), drawn("m", "n", "test", high=80.0),
+        drawn("m", "n", search="greedy", high=70.0),
+    ]  # fmt: skip
     monkeypatch.setattr(lab, "saved_rows", files.get)
     reach = lab.sentences_reach
     assert reach("val", "de-en", "beam") == 1.0
+    resampled = {"a": ["m-beam.gz"], "b": ["n-beam.gz"], "split": "val", "direction": "de-en"}
+    for name, high in (("bleu", 3.0), ("without length", 4.0), ("chrf", 1.0)):
+        resampled[name] = {"sentences_interval": [0.0, high]}
     files["resample"] = [resampled]
     assert reach("val", "de-en", "beam") == 1.5
     assert reach("val", "de-en", "beam", "without length") == 2.0

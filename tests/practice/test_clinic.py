@@ -310,16 +310,6 @@ def test_what_is_learned_is_asked(backwards, monkeypatch):
     assert examine.Finding("evaluated", cost).ill is backwards
 
 
-def test_of_an_average_of_weights_is_not_asked_what_it_has_learned():
-    """It may be far behind. A copy that doesn't move has learned nothing, which is ill."""
-    patient = own(average=True)
-    assert examine.learn_by_heart(patient, FEW, updates=10)["evaluated"] is None
-    copy = own()._replace(predict=own().predict)
-    cost = examine.learn_by_heart(copy, FEW, updates=40)["evaluated"]
-    assert examine.Finding("evaluated", cost).ill
-    assert str(examine.Finding("evaluated", None)).endswith("can't be asked here [evaluated]")
-
-
 def test_translations_are_held_beside_references():
     """Fluent, each of them different, and of another sentence: what none of the others sees."""
     pairs = [tat.number_pair(n) for n in (7, 345, 12, 98)]

@@ -14,9 +14,8 @@ from tests.helpers import (
     greedy_by_hand,
     greedy_ids,
 )
-from translator.files import Refused, model_folder
-from translator.model_folder import read_translator
-from translator.search import Search, fast_beam
+from translator.files import Refused
+from translator.search import Search
 from translator.stepping import StepwiseDecoder
 
 
@@ -42,21 +41,6 @@ class Scripted(tat.Generator):
             self.script = self.script[symbols != self.end]
         scores = nn.functional.one_hot(symbols, 11).double()
         return scores.view(*x.shape[:-1], 11)
-
-
-class Same(tat.Generator):
-    """A generator of the same scores for all rows, -30 but for some tokens; it counts the rows."""
-
-    def __init__(self, scores: dict[int, float]):
-        super().__init__(16, 11)
-        self.scores = torch.full((1, 1, 11), -30.0).double()
-        self.rows = []
-        for token, score in scores.items():
-            self.scores[..., token] = score
-
-    def logits(self, x: Tensor) -> Tensor:
-        self.rows.append(len(x))
-        return self.scores.expand(len(x), 1, -1)
 
 
 IDS = ["document", "program"]
@@ -169,26 +153,6 @@ def test_cache_projects_nothing_twice(small_model, sentences):
     assert seen == [sentences.src.shape] * 2
 
 
-def test_a_line_far_too_long_is_translated_greedily_and_told(monkeypatch):
-    """It is decoded alone; the others keep their search."""
-    search = Search(read_translator(model_folder()), beam=2)
-    notes = []
-    monkeypatch.setattr("translator.search.LONG_LINE_TOKENS", 12)
-    long, short = "Ein Hund läuft und läuft und läuft und läuft und läuft.", "Ein Hund."
-    expected = search.translate([long]) + search.translate([short])
-    shapes = []
-
-    def watched(model, src, src_mask, max_len, beam, *given, **options):
-        shapes.append((*src.shape, beam))
-        return fast_beam(model, src, src_mask, max_len, beam, *given, **options)
-
-    monkeypatch.setattr("translator.search.fast_beam", watched)
-    texts = search.translate([short, long, ""], tell=notes.append, first=1001)
-    assert texts == [expected[1], expected[0], ""]
-    assert len(notes) == 1 and "line 1002 has" in notes[0]
-    assert shapes == [(1, 13, 1), (1, 4, 2)]
-
-
 # --- Beam search ---
 @pytest.mark.parametrize(("beam", "alpha"), [(1, 0.6), (2, 0.0), (3, 0.6), (3, 2.5), (5, 1.5)])
 @both_beams
@@ -220,18 +184,6 @@ def test_the_widest_beam_finds_the_best_of_all_sequences(alpha, search):
         for row, source in zip(rows, src, strict=True):
             best = exhaustive_search(model, source.unsqueeze(0), 6, alpha)[1]
             assert row == best + [tat.PAD] * (len(row) - len(best))
-
-
-def test_beam_search_computes_no_more_than_it_needs(small_model, sentences):
-    """Catches a search to its limit, and sources that stay when nothing of theirs can win."""
-    model = small_model()
-    for scores, beam, alpha, rows in (
-        ({tat.EOS: 30.0}, 3, 0.6, [9]),  # nothing can win any more
-        ({tat.EOS: 0.1, 5: 0.0}, 4, 2.0, [12, 12, 12]),  # each ending costs one of four places
-    ):
-        model.generator = Same(scores)
-        fast_beam(model, sentences.src, sentences.src_mask, 40, beam, alpha)
-        assert model.generator.rows == rows
 
 
 def test_beam_search_refuses_impossible_settings(small_model, sentences):
