@@ -59,10 +59,6 @@ def test_what_is_missing_may_not_land_and_what_is_out_of_date_may(monkeypatch, t
     assert any(problem.startswith(missing) for problem in problems)
     assert old[-1] == catalogue[-2].msgid  # there may be others
     assert editions.main("check", "zh") == 1
-    catalogue.append(catalogue[0])
-    catalogue.save()
-    with pytest.raises(ValueError, match="has a text twice"):
-        editions.load("zh")
 
 
 def test_a_changed_piece_keeps_its_translation_and_is_marked():
@@ -77,16 +73,11 @@ def test_a_changed_piece_keeps_its_translation_and_is_marked():
     assert "fuzzy" in changed.flags and not changed.translated()
     assert changed.previous_msgid == english and not new.msgstr
     # saved, read, and brought up to date once more
-    read = polib.pofile(str(editions.update(old, texts)))
-    again = editions.update(read, texts)
-    assert again[0].fuzzy and again[0].previous_msgid == changed.previous_msgid
+    again = editions.update(polib.pofile(str(editions.update(old, texts))), texts)
+    assert again[0].fuzzy and again[0].previous_msgid == english
     # the English is what it was
     back = editions.update(again, {(None, old[0].msgid): "section · paragraph"})[0]
     assert back.msgstr == changed.msgstr and back.translated() and not back.previous_msgid
-    # seen to; what it was made from is no longer true
-    again[0].flags = []
-    again[0].msgstr = "编码器一次读句子。"
-    assert editions.update(again, {(None, old[0].msgid): "section · paragraph"})[0].fuzzy
 
 
 def test_a_number_that_its_rows_change_changes_in_the_translation_too():
@@ -147,15 +138,13 @@ def test_the_translated_page_has_all_that_the_english_one_has(tree_of, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_links_of_a_translated_page_lead_somewhere(tree_of, name):
     tree = tree_of(name, "zh")
-    ids = {tag["id"] for tag in tree(id=True)}
-    trees = {f"{page}.html": tree_of(page, "zh") for page in NAMES}
-    ids_of_page = {name: {tag["id"] for tag in page(id=True)} for name, page in trees.items()}
-    ids_of_page["one_screen.html"] = set()  # tests/test_one_screen.py looks at that page
+    ids_of = {f"{book}.html": {tag["id"] for tag in tree_of(book, "zh")(id=True)} for book in NAMES}
+    ids_of[""] = ids_of[f"{name}.html"]
     for link in tree.select("a[href]"):
         target, _, anchor = link["href"].partition("#")
-        if re.match(r"https?:", target) or target.startswith("../"):
-            continue
-        assert anchor in (ids_of_page[target] if target else ids) or not anchor, link["href"]
+        # tests/test_one_screen.py looks at that page
+        if not re.match(r"https?:|\.\./|one_screen", target):
+            assert not anchor or anchor in ids_of[target], link["href"]
     assert tree.select_one("a.language")["href"] == f"../{name}.html"
     assert tree_of(name).select_one("a.language")["href"] == f"zh/{name}.html"
     # one folder up
@@ -184,30 +173,23 @@ def test_the_translated_notebook_has_the_same_code_and_its_links_and_pictures_le
     chinese = editions.for_jupyter(english, "zh")
     nbformat.validate(chinese)
     headings = {"": headings_of(chinese)} | translated_headings()
-    count = {"files": 0, "pictures": 0}
     for ours, theirs in zip(chinese.cells, english.cells, strict=True):
         if ours.cell_type == "code":
             skip = 1 if ours.source.startswith(editions.TITLE) else 0
             assert ours.source.split("\n")[skip:] == theirs.source.split("\n")[skip:]
-        else:
-            for target in re.findall(rf"\]\(({editions.TARGET})\)", ours.source):
-                file, _, heading = target.partition("#")
-                if target.startswith("attachment:"):
-                    count["pictures"] += 1
-                    assert target.removeprefix("attachment:") in ours.attachments
-                elif file.startswith("../../"):
-                    count["files"] += 1
-                    assert (ROOT / "build" / "zh" / file).resolve() == ROOT / "lab_notebook.ipynb"
-                elif not file.startswith("http"):
-                    assert not heading or heading in headings[file], target
-    assert name != "the_annotated_transformer" or count["files"] > 10 and count["pictures"] > 15
-    ours, theirs = (
-        [output for cell in book.cells for output in cell.get("outputs", [])]
-        for book in (chinese, english)
-    )
-    prose = [i for i, output in enumerate(theirs) if "text/markdown" in output.get("data", {})]
-    pairs = enumerate(zip(ours, theirs, strict=True))
-    assert all(o == output or i in prose for i, (o, output) in pairs)
+            continue
+        for target in re.findall(rf"\]\(({editions.TARGET})\)", ours.source):
+            file, _, heading = target.partition("#")
+            if target.startswith("attachment:"):
+                assert target.removeprefix("attachment:") in ours.attachments
+            elif file.startswith("../../"):
+                assert (ROOT / "build" / "zh" / file).resolve() == ROOT / "lab_notebook.ipynb"
+            elif not file.startswith("http"):
+                assert not heading or heading in headings[file], target
+    books = (chinese, english)
+    outputs = ([o for cell in book.cells for o in cell.get("outputs", [])] for book in books)
+    for ours, theirs in zip(*outputs, strict=True):
+        assert ours == theirs or "text/markdown" in theirs.get("data", {})
 
 
 def test_a_second_language_is_a_catalogue_and_english_stands_where_it_has_nothing(

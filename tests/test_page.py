@@ -120,8 +120,7 @@ def test_one_click_changes_the_translation(shared_page):
     tab = shared_page()
     first = tab.locator(".explorer").first
     word = first.locator("#source button", has_text="Frauen")
-    assert "women" in word.inner_text() and "Click a word" in first.locator("h3").first.inner_text()
-    assert not first.locator("#target .later").count()  # all of it, at once
+    assert "women" in word.inner_text() and not first.locator("#target .later").count()
     word.click()
     first.locator("#target .changed", has_text="men").wait_for()
     assert "Before: Two women" in first.locator("#compared").inner_text()
@@ -282,8 +281,7 @@ def test_search_finds_words_in_the_text(shared_page):
 def test_cards_show_what_a_link_leads_to(shared_page):
     """A citation its reference, an equation itself, others what they are; by pointer and keys."""
     tab = shared_page()
-    cite = tab.locator("a.cite", has_text="Press and Wolf").first
-    cite.hover()
+    tab.locator("a.cite", has_text="Press and Wolf").first.hover()
     tab.locator("#card", has_text="Using the output embedding").wait_for()
     tab.mouse.move(2, 2)
     tab.locator("#card").wait_for(state="hidden")
@@ -295,7 +293,6 @@ def test_cards_show_what_a_link_leads_to(shared_page):
     assert not tab.locator("#card").is_visible()
     tab.locator("a.symbol[href='#symbol-d_model']").first.hover()
     tab.locator("#card", has_text="width of every vector").wait_for()
-    assert "base model: 512" in tab.locator("#card").inner_text()
     boxes = tab.locator(".picture .arch-fig a").all()
     assert len(boxes) == 20
     assert all(tab.locator(box.get_attribute("href")).count() == 1 for box in boxes)
@@ -328,9 +325,8 @@ def test_a_model_learns_on_the_page(shared_page):
     panel.locator("#learn-step").press("Enter")
     panel.locator("#learn-state", has_text="update 1 of 500, loss").wait_for()
     tab.evaluate("window.heights = 0; addEventListener('message', () => { heights += 1; })")
-    panel.locator("#learn-run").press("Enter")
-    panel.locator("#learn-run", has_text="Pause").press("Enter")
-    panel.locator("#learn-run", has_text="Train").press("Enter")
+    for state in ("", "Pause", "Train"):
+        panel.locator("#learn-run", has_text=state).press("Enter")
     panel.locator("#learn-run:disabled").wait_for(timeout=120_000)
     assert panel.locator("#learn-state").inner_text().startswith("update 500 of 500")
     assert tab.evaluate("heights") == 0  # the long page is not laid out anew
@@ -338,12 +334,9 @@ def test_a_model_learns_on_the_page(shared_page):
     panel.locator("#learn-own").fill("facade")
     panel.locator("#learn-answer", has_text="facade → facade").wait_for()
     assert panel.locator("#learn-map tr").count() == 1 + 7
-    assert panel.locator("#learn-map tr").nth(1).locator("td").count() == 7
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
-    states = ("update 0 of 500, seed 0", "update 0 of 500, seed 1")
-    for button, state in zip(("#learn-again", "#learn-other"), states, strict=True):
+    for button, seed in (("#learn-again", 0), ("#learn-other", 1)):
         panel.locator(button).click()
-        panel.locator("#learn-state", has_text=state).wait_for()
+        panel.locator("#learn-state", has_text=f"update 0 of 500, seed {seed}").wait_for()
 
 
 def test_a_part_is_taken_away_from_the_model_on_the_page(shared_page):
@@ -375,7 +368,7 @@ def test_one_guesses_what_a_model_lacks(shared_page):
     panel.locator("#learn-guess").click()
     assert "Train" in panel.locator("#learn-run").inner_text()  # the one under way is over
     choices = panel.locator("#learn-choices button")
-    assert choices.count() >= 4 and "What is missing?" in panel.locator("#learn-exact").inner_text()
+    assert choices.count() >= 4
     for choice in choices.all():
         choice.click()
     assert sum("✓" in text for text in choices.all_inner_texts()) == 1
@@ -515,44 +508,37 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
 
 
 def test_small_figures_are_touched_with_the_keyboard(shared_page):
-    """They compute rightly: two positions' dot product, the running sum, the keys computed."""
+    """They compute rightly: two positions' dot product, the softmax, the keys computed."""
     tab = shared_page(390)
-    captions = (
-        "Eight random keys",
-        "a clock's hand",
-        "cut into heads",
-        "never right",
-        "in the cache",
-    )
-    toys = (tab.locator(".toy", has=tab.locator("figcaption", has_text=text)) for text in captions)
-    scaling, clocks, heads, smoothing, cache = toys
-    places = clocks.locator("input")
-    for place in (0, 1):
+
+    def toy(caption: str):
+        return tab.locator(".toy", has=tab.locator("figcaption", has_text=caption))
+
+    clocks = toy("a clock's hand")
+    for place in clocks.locator("input").all()[:2]:
         for _ in range(7):
-            places.nth(place).press("ArrowRight")
+            place.press("ArrowRight")
     PE = tat.positional_encoding(16, 16)
     assert f"dot product: {PE[12] @ PE[15]:.2f}, the same" in clocks.locator("svg").text_content()
+    scaling = toy("Eight random keys")
     largest = {}  # the largest weight in the mean, without and with the division
     for key in ("Home", "End"):
         scaling.locator("input").press(key)
         texts = scaling.locator("svg text").all_text_contents()
         weights = [float(text) for text in texts if text[1:2] == "."]
         assert sum(weights[:8]) == pytest.approx(1, abs=0.05)
-        assert weights[:8] == sorted(weights[:8], reverse=True)
         largest[key] = weights[0], weights[8]
     assert largest["Home"][0] == largest["Home"][1] < 0.5 and largest["End"][0] > 0.9
     # of scores of variance 1
     expected = torch.softmax(torch.randn(2000, 8), dim=1).max(dim=1).values.mean().item()
     assert largest["End"][1] == pytest.approx(expected, abs=0.05)
-    heads.locator("input").press("End")
-    assert "512 / 32 = 16" in heads.locator("svg").text_content()
+    smoothing = toy("never right")
     smoothing.locator("input").first.press("End")
     q = tat.smoothed_targets(torch.tensor([5]), 8, 0.5)[0].tolist()  # of one of eight tokens
     assert smoothing.locator("svg text").all_text_contents()[::2] == [f"{share:.3f}" for share in q]
-    cache.locator("input").press("End")
-    drawn = cache.locator("svg").text_content()
-    assert "so far: 21" in drawn and "so far: 6" in drawn
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    for caption, text in (("cut into heads", "512 / 32 = 16"), ("in the cache", "so far: 21")):
+        toy(caption).locator("input").press("End")
+        assert text in toy(caption).locator("svg").text_content()
 
 
 def test_small_figures_have_sections_and_the_running_softmax_is_that_of_all_at_once(tree_of):
