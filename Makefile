@@ -76,10 +76,10 @@ LOST := --reruns 1 --only-rerun '^(Error|TimeoutError): (Page|Locator|Frame|Brow
 test: $(READY) $(KATEX) ## run the tests, check the style and the twins, and report all
 	@status=0; $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(LOST) || status=1; $(MAKE) --no-print-directory check || status=1; exit $$status
 
-soak: $(READY) $(KATEX) ## try for hours what may go wrong with a run, run the recipes, open the notebook in JupyterLab, in Chromium, and the pages in Firefox and WebKit
+soak: $(READY) $(KATEX) ## try for hours what may go wrong with a run, open the notebook in JupyterLab, in Chromium, and the pages in Firefox and WebKit
 	@command -v chromium >/dev/null || { echo "make soak needs Chromium"; exit 1; }
 	$(INSTALL) --group soak
-	ANNOTATED_SOAK=1 $(BIN)/python -m pytest --durations=0 tests/test_jupyterlab.py tests/test_browsers.py tests/test_recipes.py tests/benchmarks/test_benchmarks.py tests/document/test_document.py \
+	ANNOTATED_SOAK=1 $(BIN)/python -m pytest --durations=0 tests/test_jupyterlab.py tests/test_browsers.py tests/benchmarks/test_benchmarks.py tests/document/test_document.py \
 		$(addprefix tests/translator/test_,interruptions.py distributed.py explorer.py marian.py)
 
 PRETTIER := node blog/node_modules/prettier/bin/prettier.cjs --log-level warn

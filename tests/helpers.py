@@ -33,10 +33,12 @@ def offline_tab(browser, width: int = 1300, height: int = 900, **options) -> tup
     context = browser.new_context(viewport=size, offline=True, **options)
     # the page is large, and several tests run at once
     context.set_default_navigation_timeout(180_000)
-    tab, problems, own = context.new_page(), [], ("data:", "blob:", "file:")
+    tab = context.new_page()
+    problems = []
+    local = ("data:", "blob:", "file:")
     tab.on("console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None)
     tab.on("pageerror", lambda e: problems.append(str(e)))
-    tab.on("request", lambda r: None if r.url.startswith(own) else problems.append(r.url))
+    tab.on("request", lambda r: None if r.url.startswith(local) else problems.append(r.url))
     return tab, problems
 
 
@@ -103,13 +105,15 @@ def beam_by_hand(
     model: tat.Transformer, src: list[int], max_len: int, beam: int, alpha: float
 ) -> list[int]:
     """One sentence, no padding, no cache, no batch: lists of (log-probability, ids)."""
-    source, open_ends, finished = torch.tensor([src]), [(0.0, [tat.BOS])], []
+    source = torch.tensor([src])
+    open_ends = [(0.0, [tat.BOS])]
+    finished = []
     for t in range(1, max_len):
         extended = []
         for log_p, ids in open_ends:
             logits = model(source, torch.tensor([ids]), None, tat.subsequent_mask(len(ids)))
             step = logits[0, -1].log_softmax(-1)
-            extended += [(log_p + more, [*ids, token]) for token, more in enumerate(step.tolist())]
+            extended += [(log_p + gain, [*ids, token]) for token, gain in enumerate(step.tolist())]
         open_ends = []
         for log_p, ids in sorted(extended, reverse=True)[: beam - len(finished)]:
             if ids[-1] == tat.EOS or len(ids) == max_len:
@@ -119,36 +123,37 @@ def beam_by_hand(
     return max(finished)[1]
 
 
-def best_ids(found: list[list[Hypothesis]]) -> Tensor:
+def best_ids(results: list[list[Hypothesis]]) -> Tensor:
     """The best hypothesis of each source as ids (B, longest), PAD after EOS."""
-    return tat.pad_rows([hypotheses[0].ids for hypotheses in found])
+    return tat.pad_rows([hypotheses[0].ids for hypotheses in results])
 
 
-def greedy_ids(*given: Any, **options: Any) -> Tensor:
+def greedy_ids(*inputs: Any, **options: Any) -> Tensor:
     """The program's greedy search, with the document's result."""
-    return best_ids(fast_beam(*given, beam=1, alpha=0.6, **options))
+    return best_ids(fast_beam(*inputs, beam=1, alpha=0.6, **options))
 
 
-def beam_ids(*given: Any, **options: Any) -> Tensor:
+def beam_ids(*inputs: Any, **options: Any) -> Tensor:
     """The program's beam search, with the document's result."""
-    return best_ids(fast_beam(*given, **options))
+    return best_ids(fast_beam(*inputs, **options))
 
 
 def exhaustive_search(
     model: tat.Transformer, src: Tensor, max_len: int, alpha: float
 ) -> tuple[float, list[int]]:
     """The best score, and its sequence, of at most max_len tokens, BOS included; src (1, S)."""
-    best, open_ends = (-math.inf, []), [([tat.BOS], 0.0)]
+    best = (-math.inf, [])
+    open_ends = [([tat.BOS], 0.0)]
     while open_ends:
         ys, log_p = open_ends.pop()
         logits = model(src, torch.tensor([ys]), None, tat.subsequent_mask(len(ys)))
         step = logits[0, -1].log_softmax(-1)
-        for token, more in enumerate(step.tolist()):
+        for token, gain in enumerate(step.tolist()):
             if token == tat.EOS or len(ys) + 1 == max_len:
-                score = (log_p + more) / tat.length_penalty(len(ys), alpha)
+                score = (log_p + gain) / tat.length_penalty(len(ys), alpha)
                 best = max(best, (score, [*ys, token]))
             else:
-                open_ends.append(([*ys, token], log_p + more))
+                open_ends.append(([*ys, token], log_p + gain))
     return best
 
 
@@ -195,21 +200,21 @@ def node(script: str, asked: object) -> Any:
     return json.loads(run_node("--input-type=module", "-e", READ + script, **options).stdout)
 
 
-def wait_for(what: str, found: Callable[[], object], seconds: float = 120) -> object:
+def wait_for(event: str, ready: Callable[[], object], seconds: float = 120) -> object:
     """What `found` returns, once it is true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if result := found():
+        if result := ready():
             return result
         time.sleep(0.05)
-    raise TimeoutError(f"{what}: nothing after {seconds} s")
+    raise TimeoutError(f"{event}: nothing after {seconds} s")
 
 
 def free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         address = ("127.0.0.1", 0)
         sockets = [stack.enter_context(socket.create_server(address)) for _ in range(count)]
-        return [made.getsockname()[1] for made in sockets]
+        return [opened.getsockname()[1] for opened in sockets]
 
 
 @contextmanager
@@ -232,11 +237,11 @@ class Touch:
         return Path.touch, (self.path,)
 
 
-def in_view(found):
+def in_view(locator):
     """A locator's element, scrolled into view; what waits for a prediction opens, as after one."""
-    found.evaluate(
+    locator.evaluate(
         "(element) => { const fold = element.closest('details.awaiting'); "
         "if (fold) fold.open = true; }"
     )
-    found.scroll_into_view_if_needed()
-    return found
+    locator.scroll_into_view_if_needed()
+    return locator

@@ -48,7 +48,8 @@ def is_packed(node: ast.AST) -> bool:
     """`a, b = f(x), 0`: several names from a written tuple of unlike expressions, and no swap."""
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
         return False
-    targets, values = node.targets[0], node.value.elts
+    targets = node.targets[0]
+    values = node.value.elts
     if not isinstance(targets, ast.Tuple) or any(isinstance(v, ast.Starred) for v in values):
         return False
     swap = {ast.unparse(v) for v in values} == {ast.unparse(t) for t in targets.elts}

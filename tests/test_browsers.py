@@ -55,7 +55,8 @@ class Firefox:
         command += " --no-remote --profile"
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen([*command.split(), folder], **quiet)
-        self.numbers, self.received = itertools.count(1), b""
+        self.numbers = itertools.count(1)
+        self.received = b""
 
         def connect():
             try:
@@ -92,9 +93,9 @@ class Firefox:
     def chrome(self, script: str) -> Any:
         """Run a script in the browser itself."""
         self.ask("Marionette:SetContext", value="chrome")
-        found = self.run(script, sandbox="system")
+        answer = self.run(script, sandbox="system")
         self.ask("Marionette:SetContext", value="content")
-        return found
+        return answer
 
     def until(self, expression: str) -> Any:
         return wait_for(expression, lambda: self.run(f"return {expression};"))
@@ -128,7 +129,8 @@ class WebKit:
     """The `MiniBrowser` of WebKit, on a screen that nobody sees, and what it is asked."""
 
     def __init__(self, stack: ExitStack, program: Path):
-        (port,), screen = free_ports(1), f":{os.getpid()}"
+        (port,) = free_ports(1)
+        screen = f":{os.getpid()}"
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         stack.enter_context(started(["Xvfb", screen, "-screen", "0", "1440x900x24"], **quiet))
         alone = os.environ | {"DISPLAY": screen, "GDK_BACKEND": "x11", "no_proxy": "*"}
@@ -251,7 +253,8 @@ def test_nothing_is_wider_than_the_window(firefox, committed_page, language, nam
 
 @pytest.mark.parametrize("name", ["webkit", "firefox"])
 def test_a_page_that_translates_opens_from_a_file(request, name, tmp_path):
-    browser, out = request.getfixturevalue(name), tmp_path / "page.html"
+    browser = request.getfixturevalue(name)
+    out = tmp_path / "page.html"
     assert main(["export", "--to", "page", "--out", str(out)]) == 0
     browser.open(out)
     browser.run("const field = document.querySelector('#text');"

@@ -45,15 +45,16 @@ def server(copy) -> Iterator[str]:
         def ready():
             return address.search(log.read_text()) or process.poll() is not None
 
-        found = wait_for("JupyterLab", ready, 60)
-        assert found is not True, log.read_text()
-        yield f"{found[1]}/lab/tree/{NAME}?token={found[2]}"
+        match = wait_for("JupyterLab", ready, 60)
+        assert match is not True, log.read_text()
+        yield f"{match[1]}/lab/tree/{NAME}?token={match[2]}"
 
 
 @pytest.fixture(scope="module")
 def tab(browser, server) -> Iterator:
     """The notebook in Chromium; a request to another machine is stopped, and fails the test."""
-    page, elsewhere = browser.new_page(viewport={"width": 1400, "height": 900}), []
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    elsewhere = []
 
     def stop(route) -> None:
         elsewhere.append(route.request.url)
@@ -72,8 +73,8 @@ def tab(browser, server) -> Iterator:
 def test_it_opens_with_its_helpers_folded(tab):
     """Cells that begin with a title, and examples, are folded; all others are not."""
     widgets = "jupyterapp.shell.currentWidget.content.widgets"
-    about = "[c.model.type, c.model.sharedModel.source, !!c.inputHidden]"
-    cells = tab.evaluate(f"{widgets}.map(c => {about})")
+    columns = "[c.model.type, c.model.sharedModel.source, !!c.inputHidden]"
+    cells = tab.evaluate(f"{widgets}.map(c => {columns})")
     marks = "# @title ", "@example\n"
     code = [(source.startswith(marks), hidden) for kind, source, hidden in cells if kind == "code"]
     assert len(code) > 150 and all(marked == hidden for marked, hidden in code)
@@ -82,7 +83,7 @@ def test_it_opens_with_its_helpers_folded(tab):
 
 def test_parts_0_and_1_run_and_their_charts_are_drawn(tab):
     """All cells above Part 2 are executed anew; none fails, and JupyterLab draws a new chart."""
-    found = tab.evaluate(
+    executed = tab.evaluate(
         """async () => {
             const panel = jupyterapp.shell.currentWidget, notebook = panel.content;
             const source = (cell) => cell.model.sharedModel.source;
@@ -95,7 +96,7 @@ def test_parts_0_and_1_run_and_their_charts_are_drawn(tab):
             return JSON.stringify(code().map((cell) => cell.model.toJSON()));
         }"""
     )
-    cells = json.loads(found)
+    cells = json.loads(executed)
     assert len(cells) > 40 and all(cell["execution_count"] for cell in cells)
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert not [output["evalue"] for output in outputs if output["output_type"] == "error"]

@@ -44,8 +44,8 @@ def test_the_document_imports_nothing_of_ours():
     ],
 )
 def test_import_arrows_point_down(files, allowed):
-    found = {path.name: imports(path.read_text("utf-8")) for path in ROOT.glob(files)}
-    assert found and all(names <= allowed for names in found.values()), found
+    modules_of = {path.name: imports(path.read_text("utf-8")) for path in ROOT.glob(files)}
+    assert modules_of and all(names <= allowed for names in modules_of.values()), modules_of
 
 
 BELOW = {"examine", "mistakes", "wires"}  # rooms of practice that the program stands on
@@ -112,12 +112,12 @@ def test_no_line_of_code_is_too_long():
     inside = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
     # put together by bundle.js
     bundles = "explorer_page/explain.js", "translator_page/translate.js"
-    made = {ROOT / "translator" / name for name in bundles}
-    inside = [path for path in inside if "node_modules" not in path.parts and path not in made]
+    bundled = {ROOT / "translator" / name for name in bundles}
+    inside = [path for path in inside if "node_modules" not in path.parts and path not in bundled]
     sources = [*ROOT.glob("*.py"), *inside]
     paths = [path for path in sources if path.suffix in (".py", ".js", ".css")]
-    found = [line for path in paths for line in too_long(path)]
-    assert len(paths) > 50 and not found, "\n".join(found)
+    long = [line for path in paths for line in too_long(path)]
+    assert len(paths) > 50 and not long, "\n".join(long)
 
 
 @pytest.mark.parametrize("room", reading_costs.READ)
@@ -125,7 +125,7 @@ def test_a_room_that_was_read_for_it_reads_easily(room):
     """CONTRIBUTING, "Reading": names, one fact a line, whole messages, short functions."""
     counts, places = reading_costs.costs(reading_costs.room(room))
     limits = reading_costs.LIMITS | reading_costs.DENSER.get(room, {})
-    over = {name: counts[name] for name, most in limits.items() if counts[name] > most}
+    over = {name: counts[name] for name, limit in limits.items() if counts[name] > limit}
     assert counts["lines"] > 1000 and not over, "\n".join([str(over), *places])
 
 

@@ -78,12 +78,12 @@ def run(*command: str | Path, cwd: Path) -> str:
     """A command's standard output; it must exit with 0, and doesn't know this repository."""
     paths = ("PYTHONPATH", "PYTHONHOME")
     settings = {name: value for name, value in os.environ.items() if name not in paths}
-    done = subprocess.run(
+    process = subprocess.run(
         list(map(str, command)),
         cwd=cwd, env=settings, capture_output=True, text=True, encoding="utf-8",
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
+    assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]
+    return process.stdout
 
 
 @pytest.fixture(scope="module")
@@ -143,15 +143,15 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
     data = {f"{folder}/{name}" for folder, names in data.items() for name in names.split()}
     assert len(program) > 10 and (clone / "build/page.html").is_file()
     with ZipFile(wheel) as file:
-        about = next(name for name in file.namelist() if name.endswith("/METADATA"))
-        about = about.rpartition("/")[0]
-        inside = {name for name in file.namelist() if not name.startswith(f"{about}/")}
+        metadata = next(name for name in file.namelist() if name.endswith("/METADATA"))
+        metadata = metadata.rpartition("/")[0]
+        inside = {name for name in file.namelist() if not name.startswith(f"{metadata}/")}
         assert inside == {"the_annotated_transformer.py", "since_2017.py"} | program | data
-        points = file.read(f"{about}/entry_points.txt").decode()
+        points = file.read(f"{metadata}/entry_points.txt").decode()
         command = points.split("\n", 1)[1].strip()
         assert command == "annotated-transformer = translator.__main__:main"
-        assert file.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
-        headers = HeaderParser().parsestr(file.read(f"{about}/METADATA").decode())
+        assert file.read(f"{metadata}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+        headers = HeaderParser().parsestr(file.read(f"{metadata}/METADATA").decode())
     needs = [Requirement(need) for need in headers.get_all("Requires-Dist") if ";" not in need]
     pinned = dict(line.split("==") for line in RUN_TIME)
     assert [need.name for need in needs] == [*pinned]
@@ -163,8 +163,10 @@ def test_the_installed_command_translates(environment, tmp_path):
     """It uses the model and the modules of the new environment, not those of this repository."""
     find = "from importlib.util import find_spec as f; "
     find += "print(f('the_annotated_transformer').origin, f('translator').origin)"
-    found = run(environment / "bin/python", "-c", find, cwd=tmp_path).split()
-    assert len(found) == 2 and all(Path(path).is_relative_to(environment) for path in found), found
+    origins = run(environment / "bin/python", "-c", find, cwd=tmp_path).split()
+    assert len(origins) == 2 and all(Path(path).is_relative_to(environment) for path in origins), (
+        origins
+    )
     program = environment / "bin/annotated-transformer"
     out = run(program, "translate", "Ein Hund läuft.", cwd=tmp_path)
     assert any(re.search(r"\bdog\b", line) for line in out.splitlines()), out

@@ -18,9 +18,9 @@ def rows(name: str) -> list[dict]:
 
 
 def test_they_are_short():
-    for name, most in (("README.md", 60), ("TEACHING.md", 55), ("llms.txt", 45)):
+    for name, limit in (("README.md", 60), ("TEACHING.md", 55), ("llms.txt", 45)):
         lines = (ROOT / name).read_text("utf-8").splitlines()
-        assert len(lines) <= most, name
+        assert len(lines) <= limit, name
         assert name != "README.md" or max(map(len, lines)) <= 100
 
 
@@ -29,9 +29,9 @@ def test_what_llms_txt_names_is_there():
     files = re.findall(r"\]\(([^)]+)\)", text) + re.findall(r"`([\w/]+\.(?:py|md|jsonl))`", text)
     assert len(files) > 9 and not [name for name in files if not (ROOT / name).is_file()]
     names = text.partition("## Names that hold")[2].partition(" in `the_annotated")[0]
-    found, model = re.findall(r"`(?:model\.)?(\w+)`", names), tat.make_model(9, 9, 1, 8, 8, 2)
-    assert len(found) == 9
-    assert not [n for n in found if not hasattr(tat, n) and not hasattr(model, n)]
+    methods, model = re.findall(r"`(?:model\.)?(\w+)`", names), tat.make_model(9, 9, 1, 8, 8, 2)
+    assert len(methods) == 9
+    assert not [n for n in methods if not hasattr(tat, n) and not hasattr(model, n)]
     scripts = [ROOT / f"{name}.py" for name in ("the_annotated_transformer", "since_2017")]
     documents = "".join(script.read_text("utf-8") for script in scripts)
     for heading in ("Questions, and where they are answered", "Glossary", "BLEU"):

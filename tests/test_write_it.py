@@ -232,8 +232,8 @@ console.log(JSON.stringify(asked.questions.map((question) => {
 def answers(*questions: dict, sentence: str = SENTENCE) -> list:
     """What the editors say of functions, and what the live model writes with them, in Node."""
     content = model_content(read_translator(model_folder()), "x")
-    asked = {"content": content, "sentence": sentence, "questions": questions}
-    return node(ASK, asked | {"written": json.loads(pages.python(str)["written"])})
+    world = {"content": content, "sentence": sentence, "questions": questions}
+    return node(ASK, world | {"written": json.loads(pages.python(str)["written"])})
 
 
 def few_scores(ids: list[int]) -> list[float]:
@@ -273,7 +273,7 @@ def numbers_of(function: str, text: str) -> list[float]:
     """What a text's function gives for all of its questions."""
     module: dict = {}
     exec(text, module)
-    return flat([module[function](*given) for given in arguments(function)])
+    return flat([module[function](*inputs) for inputs in arguments(function)])
 
 
 @pytest.fixture(scope="module")
@@ -340,8 +340,8 @@ def test_a_wrong_function_gets_its_diagnosis(told, name, old, new, mistake):
     assert old in RIGHT[name]
     text = told[name, RIGHT[name].replace(old, new)]
     if mistake:
-        known = (CATALOGUE | SLIPS)[mistake]
-        assert known.line in text and known.effect in text
+        entry = (CATALOGUE | SLIPS)[mistake]
+        assert entry.line in text and entry.effect in text
     else:
         assert "No mistake that I know" in text or "should have" in text
 
@@ -349,14 +349,15 @@ def test_a_wrong_function_gets_its_diagnosis(told, name, old, new, mistake):
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_each_mistake_of_the_page_gives_numbers_of_its_own(function):
     """A right function in lists, and each changed one, of a small question: no two agree."""
-    text, forms = FUNCTIONS[function].text, FUNCTIONS[function].forms()
+    text = FUNCTIONS[function].text
+    forms = FUNCTIONS[function].forms()
     results = {"right": numbers_of(function, text)}
     for name, changed in forms:
         assert changed != text and compile(changed, name, "exec")
         numbers = numbers_of(function, changed)
-        for other, those in results.items():
-            same = len(numbers) == len(those) and numbers == pytest.approx(those, nan_ok=True)
-            assert other == name or not same, (name, other)
+        for earlier, those in results.items():
+            equal = len(numbers) == len(those) and numbers == pytest.approx(those, nan_ok=True)
+            assert earlier == name or not equal, (name, earlier)
         results[name] = numbers
 
 
@@ -410,8 +411,8 @@ def test_what_was_written_is_kept(tab):
     tab.locator("details.write-it[data-function=rate]").scroll_into_view_if_needed()
     # which the function is judged with, where no panel is near
     tab.locator("#your-sentence.shown").wait_for()
-    kept = "JSON.parse(localStorage.mine).rate"
-    assert "warmup ** -1.5" in tab.evaluate(kept)
+    stored = "JSON.parse(localStorage.mine).rate"
+    assert "warmup ** -1.5" in tab.evaluate(stored)
     said(tab, "rate", f"from __future__ import annotations\n{RATE}")
     with tab.expect_download() as along:
         said(tab, "masks", MASKS, "Take mine.py along")
@@ -419,4 +420,4 @@ def test_what_was_written_is_kept(tab):
     last = "details.write-it[data-function=rate] .controls button:last-child"
     tab.evaluate(f"document.querySelector('{last}').click()")
     # begun again
-    assert "warmup ** -1.5" not in tab.evaluate(kept) and "def rate" in tab.evaluate(kept)
+    assert "warmup ** -1.5" not in tab.evaluate(stored) and "def rate" in tab.evaluate(stored)

@@ -53,11 +53,11 @@ def test_section_3_2_2_several_heads(x):
 def test_section_3_2_3_no_position_sees_the_future(model):
     """The oracle is the change itself: of a later word, earlier predictions know nothing."""
     src, tgt = torch.randint(4, V, (B, T)), torch.randint(4, V, (B, T))
-    other = tgt.clone()
-    other[:, 3] = 4 + (tgt[:, 3] - 3) % (V - 4)  # another word
-    one, two = (model(src, y, None, tat.subsequent_mask(T)) for y in (tgt, other))
-    assert_close(one[:, :3], two[:, :3])
-    assert not torch.allclose(one[:, 3:], two[:, 3:])
+    changed = tgt.clone()
+    changed[:, 3] = 4 + (tgt[:, 3] - 3) % (V - 4)  # another word
+    before, after = (model(src, y, None, tat.subsequent_mask(T)) for y in (tgt, changed))
+    assert_close(before[:, :3], after[:, :3])
+    assert not torch.allclose(before[:, 3:], after[:, 3:])
 
 
 def test_equation_2_feed_forward(x):
@@ -71,11 +71,12 @@ def test_equation_2_feed_forward(x):
 
 def test_section_3_1_layer_norm_of_the_sum(x):
     """LayerNorm(x + Sublayer(x)); the oracle is the definition, entry by entry."""
-    sums, outputs = x + x.sin(), tat.PostNorm(d_model, dropout=0.0)(x, torch.sin)
-    for row, found in zip(sums.flatten(0, 1), outputs.flatten(0, 1), strict=True):
+    sums = x + x.sin()
+    outputs = tat.PostNorm(d_model, dropout=0.0)(x, torch.sin)
+    for row, output in zip(sums.flatten(0, 1), outputs.flatten(0, 1), strict=True):
         mean = sum(row) / d_model
         variance = sum((value - mean) ** 2 for value in row) / d_model
-        assert_close(found, (row - mean) / (variance + 1e-5).sqrt())  # a fresh gain is 1, a bias 0
+        assert_close(output, (row - mean) / (variance + 1e-5).sqrt())  # a fresh gain is 1, a bias 0
 
 
 def test_section_3_4_embeddings_share_a_matrix_and_are_scaled(model):
@@ -115,11 +116,12 @@ def test_equation_3_the_learning_rate():
 
 def test_section_5_4_label_smoothing():
     """The cross-entropy with q: 0.9 for the right token, and 0.1 for all but padding; a loop."""
-    logits, target = torch.randn(3, V), [4, 9, 10]
+    logits = torch.randn(3, V)
+    target = [4, 9, 10]
     expected = 0.0
-    for row, right in zip(logits.log_softmax(-1), target, strict=True):
+    for row, answer in zip(logits.log_softmax(-1), target, strict=True):
         for token in range(1, V):  # 0 is padding
-            q = 0.9 * (token == right) + 0.1 / (V - 1)
+            q = 0.9 * (token == answer) + 0.1 / (V - 1)
             expected -= q * row[token].item()
     assert tat.smoothed_loss(logits, torch.tensor(target), 0.1).item() == pytest.approx(expected)
 
@@ -129,13 +131,13 @@ def test_section_6_1_beam_search(alpha):
     """With as many beams as there are sequences; the oracle tries them all."""
     model = tat.make_model(V, 4, 1, d_model, d_ff, h, dropout=0.0).eval()
     src = torch.tensor([[5, 6, 7, tat.EOS]])
-    found = tat.beam_search(model, src, tat.source_mask(src), 5, beam=4**4, alpha=alpha)
-    assert found[0].tolist() == exhaustive_search(model, src, 5, alpha)[1]
+    ids = tat.beam_search(model, src, tat.source_mask(src), 5, beam=4**4, alpha=alpha)
+    assert ids[0].tolist() == exhaustive_search(model, src, 5, alpha)[1]
 
 
 def test_section_6_1_averaged_checkpoints(model):
     """The mean of each weight; the oracle is the definition."""
-    other = tat.make_model(V, V, 2, d_model, d_ff, h, tie="all").state_dict()
-    mean = tat.average_weights([model.state_dict(), other])
+    second = tat.make_model(V, V, 2, d_model, d_ff, h, tie="all").state_dict()
+    mean = tat.average_weights([model.state_dict(), second])
     for name, weight in model.state_dict().items():
-        assert_close(mean[name], (weight + other[name]) / 2)
+        assert_close(mean[name], (weight + second[name]) / 2)

@@ -2,15 +2,12 @@
 
 import json
 import re
-import statistics
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-import lab_notebook
 import the_annotated_transformer as tat
 from benchmarks import __main__ as door
 from benchmarks import beside, peers, quality, resample, time_to_quality
@@ -18,7 +15,7 @@ from benchmarks.shared import Rows
 from tests.helpers import ROOT, SOAK, caption_files
 from translator.__main__ import main, train
 from translator.run_log import read_log
-from translator.settings import Settings, make_settings
+from translator.settings import make_settings
 
 rows = tat.saved_rows
 
@@ -31,8 +28,8 @@ def test_the_door_lists_every_benchmark(capsys):
     listed = capsys.readouterr().out
     for name in door.NAMES:
         assert re.search(rf"│ {name} +\w", listed) and door.main([name, "--help"]) == 0
-        shown = capsys.readouterr().out
-        assert ("--out" in shown) == (name != "closest") and f"benchmarks {name}" in shown
+        help_text = capsys.readouterr().out
+        assert ("--out" in help_text) == (name != "closest") and f"benchmarks {name}" in help_text
 
 
 @pytest.mark.parametrize(
@@ -53,36 +50,12 @@ def test_a_wrong_command_is_one_line(arguments, message, capsys, monkeypatch):
 
 
 def test_the_benchmark_of_peers_measures_this_and_those_that_are_installed(rows_of, tmp_path):
-    data, settings = caption_files(tmp_path, train=40, val=40), "--bpe 300 --tokens-per-batch 300"
+    data = caption_files(tmp_path, train=40, val=40)
+    settings = "--bpe 300 --tokens-per-batch 300"
     (row,) = rows_of(f"peers --presets tiny --rounds 1 --seconds 0 --data {data} {settings}")
     assert row["preset"] == "tiny" and row["tokens_per_second"]["nn.Transformer"]["median"] > 0
     assert row["ratio_to_peers"].keys() == row["tokens_per_second"].keys() - {"this"}
     assert row["bpe"] == 300
-
-
-def test_marian_is_given_the_same_tokens_and_its_report_is_read(tmp_path):
-    """Catches a warm-up that counts, numbers cut at commas, and tokens under other numbers."""
-    tokenizer = tat.learn_bpe([("ein Hund", "a dog")], 5)
-    source, target = tokenizer.encode("ein Hund", "de"), tokenizer.encode("a dog", "en")
-    pair = tat.Pair([*source, tat.EOS], [tat.BOS, *target, tat.EOS])
-    settings = Settings(tokens_per_batch=700, dropout=0.2)
-    command = peers.marian_itself(tokenizer, [pair], settings, tmp_path)
-    texts = [(tmp_path / side).read_text("utf-8").replace(" ", "") for side in ("src", "tgt")]
-    texts = [text.replace("▁", " ").strip() for text in texts]
-    assert texts == ["ein Hund", "a dog"]
-    lines = (tmp_path / "vocab.yml").read_text("utf-8").splitlines()
-    numbers = dict(line.rsplit(": ", 1) for line in lines)
-    assert len(numbers) == len(tokenizer) and numbers['"</s>"'] == "0" and numbers['"<unk>"'] == "1"
-    assert command[command.index("--transformer-dropout") + 1] == "0.2" and "700" in command
-    report = (
-        "[now] Ep. 1 : Up. {} : Sen. 9 : Cost 9.1 * {:,} @ 12 after 99,999 : "
-        "Time {}s : 3.21 words/s : gNorm 2.0"
-    )
-    measured = [(1, 9), (1, 9), (4000, 1.5), (2000, 0.5)]
-    text = "\n".join(report.format(i, *found) for i, found in enumerate(measured))
-    program = f"import sys; assert sys.argv[-1] == '4'; print({text!r}, file=sys.stderr)"
-    speeds = peers.marian_speed([sys.executable, "-c", program], tmp_path, [[], []])
-    assert speeds == (6000 / 2, 6000 / 2)
 
 
 def test_the_benchmark_of_decoding_measures_every_side_that_is_installed(rows_of, trained):
@@ -92,13 +65,6 @@ def test_the_benchmark_of_decoding_measures_every_side_that_is_installed(rows_of
     assert {"this", "PyTorch", "CTranslate2"} <= speeds["split"].keys()
     assert speeds["beam"].keys() == speeds["split"].keys()
     assert all(speed > 0 for task in speeds.values() for speed in task.values())
-
-
-@pytest.mark.skipif(not SOAK, reason="make soak")
-def test_the_benchmark_of_scale_measures_every_size(rows_of):
-    found = rows_of("scale --pairs 300 --updates 2")[0]["pairs"]["300"]
-    # rounded
-    assert found["resident_mb"] > 100 and 0 < found["first_update_seconds"] <= found["seconds"]
 
 
 def test_time_to_quality_has_a_run_for_each_number_of_minutes(rows_of, tmp_path, monkeypatch):
@@ -111,7 +77,8 @@ def test_time_to_quality_has_a_run_for_each_number_of_minutes(rows_of, tmp_path,
         train(limits=replace(limits, minutes=None, steps=round(limits.minutes)), **options)
 
     monkeypatch.setattr(time_to_quality, "train", in_updates)
-    data, sizes = caption_files(tmp_path, train=40, val=40), "--N 1 --d-model 16 --d-ff 16 --h 1"
+    data = caption_files(tmp_path, train=40, val=40)
+    sizes = "--N 1 --d-model 16 --d-ff 16 --h 1"
     sizes += " --bpe 100 --factor 1 --warmup 1 --schedule linear"
     for minutes in ("2", "2 4"):
         rows = rows_of(f"time_to_quality {tmp_path}/run --data {data} --minutes {minutes} {sizes}")
@@ -124,17 +91,6 @@ def test_time_to_quality_has_a_run_for_each_number_of_minutes(rows_of, tmp_path,
     assert rows[0]["split"] == "val" and rows[0]["search"] == "greedy"
 
 
-def test_other_programs_are_timed_beside_this_one(rows_of, tmp_path):
-    """Catches a budget that isn't kept, one that counts the translating, and a row made twice."""
-    data, sizes = caption_files(tmp_path, train=40, val=8), "--N 1 --d-model 16 --d-ff 16 --h 1"
-    command = f"time_to_quality {tmp_path}/run --data {data} --programs nn.Transformer {sizes}"
-    for _ in range(2):
-        (row,) = rows_of(f"{command} --bpe 100 --minutes 0.01 --seed 3")
-    assert (row["program"], row["budget"], row["seed"]) == ("nn.Transformer", 0.01, 3)
-    assert 0.01 <= row["minutes"] < 1 and row["tokens"] > 0
-    assert row["search"] == "greedy" and row["chrf"] > 0
-
-
 def test_another_program_writes_what_is_most_probable_step_by_step():
     sizes = {"N": 1, "d_model": 16, "d_ff": 16, "h": 2, "dropout": 0.1}
     settings = make_settings("tiny", False, sizes)
@@ -143,9 +99,9 @@ def test_another_program_writes_what_is_most_probable_step_by_step():
     for matrix in (p for p in model.core.parameters() if p.dim() == 2):
         matrix.data *= 5  # else it would write for ever what it has just read
     sources = [[5, 6, 7], [8], [9, 10, 11, 4, 5]]
-    found = beside.greedy(model, sources)
-    assert len({*map(tuple, found)}) == 3
-    for src, ids in zip(sources, found, strict=True):
+    written = beside.greedy(model, sources)
+    assert len({*map(tuple, written)}) == 3
+    for src, ids in zip(sources, written, strict=True):
         ended = ids.index(tat.EOS) + 1 if tat.EOS in ids else len(ids)
         batch = tat.make_batch([tat.Pair([*src, tat.EOS], [tat.BOS, *ids[:ended]])])
         causal = torch.nn.Transformer.generate_square_subsequent_mask(ended, dtype=torch.bool)
@@ -165,15 +121,15 @@ def test_the_row_of_a_model_is_that_of_evaluate(
     (row,) = rows_of(f"quality {trained} {common}", "--command", "python x")
     capsys.readouterr()
     assert main(f"evaluate --model {trained} {common} --json --engine pytorch".split()) == 0
-    found = json.loads(capsys.readouterr().out)
+    scores = json.loads(capsys.readouterr().out)
     assert row["search"] == search and row["step"] == 1 and row["command"] == "python x"
     assert row["machine"]["accelerator"] == "meta"
-    assert all(row[key] == found[key] for key in ("bleu", "bleu_signature", "chrf"))
+    assert all(row[key] == scores[key] for key in ("bleu", "bleu_signature", "chrf"))
 
 
 def test_saved_rows_say_where_they_come_from():
-    others = {"paper"}  # where others measured
-    for name in {path.stem for path in (ROOT / "benchmarks" / "results").glob("*.jsonl")} - others:
+    foreign = {"paper"}  # where others measured
+    for name in {path.stem for path in (ROOT / "benchmarks" / "results").glob("*.jsonl")} - foreign:
         for row in rows(name):
             assert row["command"].startswith(("python ", "torchrun "))
             assert re.fullmatch(r"[0-9a-f]{7,}", row["commit"]) and row["date"]
@@ -183,50 +139,45 @@ def test_saved_rows_say_where_they_come_from():
     assert all(row["source"].startswith("Vaswani et al., 2017") for row in rows("paper"))
 
 
-def test_the_edition_of_2022_was_timed_at_the_commits_that_are_named():
-    tiny = [row for row in rows("training_speed") if row["preset"] == "tiny"]
-    assert [row["commit"] for row in tiny] == ["f021640", "aa8091b", "4588737"]
-    assert round(statistics.mean(row["ratio_of_pairs"] for row in tiny)) == 10  # "about ten times"
-
-
 @pytest.mark.skipif(not SOAK, reason="make soak")
 def test_a_checkout_is_compared_with_itself(rows_of, tmp_path):
     """Catches a side that imports the other's code, and a task that is left out."""
     data = caption_files(tmp_path, train=8, val=2)
     (row,) = rows_of("compare", ROOT, "--rounds", 1, "--data", data)
-    tasks = [found for name, found in row.items() if name.startswith(("training", "translation"))]
-    assert len(tasks) == 4 and all(min(found.values()) > 0 for found in tasks)
+    tasks = [speeds for name, speeds in row.items() if name.startswith(("training", "translation"))]
+    assert len(tasks) == 4 and all(min(speeds.values()) > 0 for speeds in tasks)
     assert row["other"] == row["commit"]
 
 
 def test_kept_translations_are_resampled_with_their_seeds(rows_of, tmp_path):
     """Catches swapped sides, seeds not drawn, and a file that another run has taken over."""
-    data, kept = caption_files(tmp_path, train=4, val=40), Rows(tmp_path / "kept" / "rows.jsonl")
-    kept.out.parent.mkdir()
+    data = caption_files(tmp_path, train=4, val=40)
+    rows = Rows(tmp_path / "kept" / "rows.jsonl")
+    rows.out.parent.mkdir()
     lines = (tmp_path / "val.en").read_text(encoding="utf-8").splitlines()
 
     def worse(n):
         return [line if i % n else "no" for i, line in enumerate(lines)]
 
     texts = (worse(2), worse(3), worse(9), lines)
-    files = [kept.out.parent / kept.keep("a model: val", text) for text in texts]
-    assert len({*files}) == 4 and files[3] == kept.out.parent / kept.keep("a model: val", lines)
+    files = [rows.out.parent / rows.keep("a model: val", text) for text in texts]
+    assert len({*files}) == 4 and files[3] == rows.out.parent / rows.keep("a model: val", lines)
     (row,) = rows_of(f"resample --data {data} --samples 200", "--a", *files[:2], "--b", *files[2:])
     assert row["direction"] == "de-en"
     for measure in resample.MEASURES:
-        found = row[measure]
-        assert found["scores"][1][1] == pytest.approx(100)
-        means = [sum(scores) / 2 for scores in found["scores"]]
-        assert found["difference"] == pytest.approx(means[1] - means[0], abs=0.01)
-        assert found["difference"] > 0
+        result = row[measure]
+        assert result["scores"][1][1] == pytest.approx(100)
+        means = [sum(scores) / 2 for scores in result["scores"]]
+        assert result["difference"] == pytest.approx(means[1] - means[0], abs=0.01)
+        assert result["difference"] > 0
         wide, narrow = (
-            high - low for low, high in (found["interval"], found["sentences_interval"])
+            high - low for low, high in (result["interval"], result["sentences_interval"])
         )
         assert wide > narrow > 0  # the seeds of a side differ
     assert row["chrf"]["scores"] != row["bleu"]["scores"]
-    one = rows_of(f"resample --data {data} --samples 40", "--a", files[0], "--b", *files[2:])[1]
+    lone = rows_of(f"resample --data {data} --samples 40", "--a", files[0], "--b", *files[2:])[1]
     # one seed: nobody knows
-    assert one["bleu"]["interval"] is None and one["bleu"]["sentences_interval"][0] > 0
+    assert lone["bleu"]["interval"] is None and lone["bleu"]["sentences_interval"][0] > 0
 
 
 def test_without_length_is_before_the_brevity_penalty_and_seeds_count_by_welch():
@@ -234,18 +185,13 @@ def test_without_length_is_before_the_brevity_penalty_and_seeds_count_by_welch()
     begins, ends = ("A", "The", "This"), ("barks", "sleeps", "eats")
     lines = [f"{a} dog runs through the snow and {b}" for a in begins for b in ends]
     short = [line.rpartition(" and ")[0] for line in lines]
-    found = resample.resampled(lines, [[short], [lines]], 20)
-    assert found["without length"]["scores"][0][0] == pytest.approx(100)
-    assert found["bleu"]["scores"][0][0] < 80
-    a, b = np.array([1.0, 2.0, 4.0]), np.array([5.0, 5.5, 7.0, 9.0])
+    result = resample.resampled(lines, [[short], [lines]], 20)
+    assert result["without length"]["scores"][0][0] == pytest.approx(100)
+    assert result["bleu"]["scores"][0][0] < 80
+    a = np.array([1.0, 2.0, 4.0])
+    b = np.array([5.0, 5.5, 7.0, 9.0])
     error, freedom = resample.seeds_error([a, b])
-    assert error == pytest.approx((7 / 3 / 3 + 38.75 / 12 / 4) ** 0.5)
-    parts = 7 / 3 / 3, 38.75 / 12 / 4
-    assert freedom == pytest.approx(sum(parts) ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2 / 3))
-    assert resample.seeds_error([np.ones(2), np.ones(3)])[0] == 0
-    alike = [f"{line} {'' if i % 2 else 'now'}" for i, line in enumerate(lines)]
-    sides = [[lines, alike, short], [alike, lines, lines]]
-    low, high = resample.resampled(lines, sides, 600)["chrf"]["interval"]
-    scores = resample.resampled(lines, sides, 2)["chrf"]["scores"]
-    error, freedom = resample.seeds_error([np.array(side) for side in scores])
-    assert high - low > 2 * lab_notebook.threshold(0.05, freedom) * error * 0.8 > 2 * 1.96 * error
+    variances = 7 / 3 / 3, 38.75 / 12 / 4
+    assert error == pytest.approx(sum(variances) ** 0.5)
+    squares = variances[0] ** 2 / 2 + variances[1] ** 2 / 3
+    assert freedom == pytest.approx(sum(variances) ** 2 / squares)

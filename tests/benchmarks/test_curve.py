@@ -37,20 +37,22 @@ def test_what_a_row_scores_can_be_scored_again(rows_of, trained, tmp_path, monke
     assert 0 < text["seen"] <= plan.planning.seen(**pairs)  # by 40 pairs of the 60
     planned = rows_of(f"plan {where} --pairs 50")[-1]
     references = [english for _, english in curve.load_pairs(str(data), "val")]
-    for found in (row["val"], row["test"]["greedy"], row["test"]["beam"], planned):
-        packed = (tmp_path / found["translations"]).read_bytes()
+    for scores in (row["val"], row["test"]["greedy"], row["test"]["beam"], planned):
+        packed = (tmp_path / scores["translations"]).read_bytes()
         lines = gzip.decompress(packed).decode("utf-8").splitlines()
-        assert score(lines, references)["chrf"] == found["chrf"]
-    assert len({found["translations"] for found in (row["val"], row["test"]["beam"], planned)}) == 3
+        assert score(lines, references)["chrf"] == scores["chrf"]
+    assert (
+        len({scores["translations"] for scores in (row["val"], row["test"]["beam"], planned)}) == 3
+    )
 
 
 def test_words_have_the_probability_of_all_their_tokens():
-    found = confidence.words(["▁a", "▁news", "paper", ".", "</s>"], [-0.1, -0.2, -0.3, -0.4, -9.0])
-    assert [word for word, _ in found] == ["a", "newspaper", "."]
-    assert [p for _, p in found] == pytest.approx([math.exp(-0.1), math.exp(-0.5), math.exp(-0.4)])
+    words = confidence.words(["▁a", "▁news", "paper", ".", "</s>"], [-0.1, -0.2, -0.3, -0.4, -9.0])
+    assert [word for word, _ in words] == ["a", "newspaper", "."]
+    assert [p for _, p in words] == pytest.approx([math.exp(-0.1), math.exp(-0.5), math.exp(-0.4)])
 
 
 def test_each_probability_is_in_one_bin():
     bins = confidence.in_bins([(0.1, False), (0.4, True), (0.45, False), (0.9, True), (1.0, True)])
-    found = [(one["from"], one["count"], one["right"]) for one in bins]
-    assert found == [(0.0, 1, 0), (0.4, 2, 0.5), (0.9, 2, 1)]
+    contents = [(row["from"], row["count"], row["right"]) for row in bins]
+    assert contents == [(0.0, 1, 0), (0.4, 2, 0.5), (0.9, 2, 1)]

@@ -3,11 +3,9 @@
 import json
 
 import pytest
-import torch
 
 import the_annotated_transformer as tat
-from benchmarks import __main__ as door
-from benchmarks import accelerator, million, miniature
+from benchmarks import million, miniature
 from benchmarks.shared import Rows
 from tests.helpers import caption_files
 from translator.files import Refused
@@ -45,54 +43,18 @@ def test_the_recipes_of_a_million_tokens_go_from_the_paper_to_the_preset(
 ):
     """Catches a last recipe that isn't `train`'s, a first not the document's, a row made twice."""
     assert make_settings("tiny", False, million.RECIPES["dropout that grows"]) == PRESETS["tiny"]
-    names, paper = [*million.RECIPES], million.RECIPES["the paper's parts"]
+    names = [*million.RECIPES]
+    paper = million.RECIPES["the paper's parts"]
     live = {name: getattr(tat.LIVE, name) for name in ("factor", "warmup", "dropout")}
     assert live.items() <= paper.items()
     assert (paper["optimizer"], paper["positions"]) == ("adam", "sinusoidal")
     small = {name: recipe | {"N": 1} for name, recipe in million.RECIPES.items()}
     monkeypatch.setattr(million, "RECIPES", small)
     for _ in range(2):
-        found = rows_of(f"million {folders} --steps 2 --only Muon", "dropout")
-    assert [row["recipe"] for row in found] == [names[2], names[4]]
-    assert found[0]["val_loss"] != found[1]["val_loss"]
-    for row in found:
+        rows = rows_of(f"million {folders} --steps 2 --only Muon", "dropout")
+    assert [row["recipe"] for row in rows] == [names[2], names[4]]
+    assert rows[0]["val_loss"] != rows[1]["val_loss"]
+    for row in rows:
         assert million.RECIPES[row["recipe"]].items() <= row["settings"].items()
         assert row["step"] == 2
         assert len(row["samples"]) == len(million.SENTENCES) and row["translations"]
-
-
-def test_an_accelerator_trains_in_each_way(monkeypatch, capsys):
-    """A processor stands in for one; catches a way not taken, and learning that a way changes."""
-    assert door.main(["accelerator"]) == 2 and "no accelerator" in capsys.readouterr().err
-    found, compiled, products, linear = {}, [], [], torch.nn.functional.linear
-    for name, stand_in in (("synchronize", None), ("max_memory_allocated", 2**30)):
-        monkeypatch.setattr(torch.accelerator, name, lambda device, stand_in=stand_in: stand_in)
-
-    def note(module):
-        return compiled.append(type(module).__name__)
-
-    monkeypatch.setattr(torch.nn.Module, "compile", note)
-
-    def fused(Q, K, V, attn_mask, **_):
-        products.append("fused")
-        return tat.attention(Q, K, V, attn_mask)[0]
-
-    def product(*given):
-        products.append(linear(*given).dtype)
-        return linear(*given)
-
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", fused)
-    monkeypatch.setattr(torch.nn.functional, "linear", product)
-    settings = make_settings("base", False, SMALLEST | {"tokens_per_batch": 64, "warmup": 2})
-    for way in accelerator.WAYS:
-        products.clear(), compiled.clear()
-        found[way] = accelerator.measure(settings, way, 50, 2, torch.device("cpu"))
-        assert ("fused" in products) == ("fused" in way)
-        assert len(compiled) == (8 if "compiled" in way else 0)
-        assert (torch.bfloat16 in products) == ("bfloat16" in way)
-        assert torch.get_float32_matmul_precision() == ("highest" if way == "float32" else "high")
-        assert found[way]["losses"] == pytest.approx(found["float32"]["losses"], rel=0.02)
-        assert found[way]["losses"][1] < found[way]["losses"][0]
-        speed = found[way]["tokens_per_second"] * found[way]["update_seconds"]
-        assert speed == pytest.approx(64, rel=0.1) and found[way]["most_memory"] == 1
-    torch.set_float32_matmul_precision("highest")  # as it was

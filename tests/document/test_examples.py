@@ -32,8 +32,8 @@ def marked(name: str) -> object:
 def test_an_example_runs_alone_and_what_it_shows_can_be_shown(name, few_phrases, capsys):
     """Its own assertions hold; catches an example that needs what another has left behind."""
     script = Path(EXAMPLES[name].__file__).read_text(encoding="utf-8")
-    shown = getattr(EXAMPLES[name], name)()
-    if hasattr(shown, "to_dict") and hasattr(shown, "mark_rect"):
-        shown.to_dict()
+    result = getattr(EXAMPLES[name], name)()
+    if hasattr(result, "to_dict") and hasattr(result, "mark_rect"):
+        result.to_dict()
     checks = "assert" in script.split(f"def {name}(")[1].split("\n\n\n")[0]
-    assert shown is not None or capsys.readouterr().out or checks
+    assert result is not None or capsys.readouterr().out or checks

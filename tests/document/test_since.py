@@ -1,8 +1,5 @@
 """The document since_2017, and the plain model, against PyTorch, the formulas, and each other."""
 
-import functools
-import math
-
 import pytest
 import torch
 
@@ -28,16 +25,16 @@ def test_each_part_stands_wherever_it_should_and_nowhere_else(what, norm):
     model = tat.make_model(20, 20, **sizes, **since.modern(*what))
     grouped, gated = "grouped" in what, "gated" in what
     layers = [*model.encoder.layers, *model.decoder.layers]
-    own = [layer.self_attn for layer in layers]
+    attns = [layer.self_attn for layer in layers]
     cross = [layer.src_attn for layer in model.decoder.layers]
-    assert all(isinstance(attn, since.RotaryAttention) == ("rotary" in what) for attn in own)
+    assert all(isinstance(attn, since.RotaryAttention) == ("rotary" in what) for attn in attns)
     assert not any(isinstance(attn, since.RotaryAttention) for attn in cross)
-    assert all(isinstance(attn, since.GroupedQueryAttention) == grouped for attn in own + cross)
-    assert all(attn.W_q.out_features == 24 for attn in own + cross)
+    assert all(isinstance(attn, since.GroupedQueryAttention) == grouped for attn in attns + cross)
+    assert all(attn.W_q.out_features == 24 for attn in attns + cross)
     assert all(isinstance(layer.feed_forward, since.GatedFeedForward) == gated for layer in layers)
     modules = list(model.modules())
     kinds = {"rms_norm" in what: torch.nn.RMSNorm, "rms_norm" not in what: torch.nn.LayerNorm}
-    count = {kept: sum(isinstance(m, kind) for m in modules) for kept, kind in kinds.items()}
+    count = {is_rms: sum(isinstance(m, kind) for m in modules) for is_rms, kind in kinds.items()}
     assert count == {True: 10 + 2 * (norm == "pre"), False: 0}
     assert sum(isinstance(m, since.NoPositions) for m in modules) == 2 * ("rotary" in what)
     embedding = model.generator.proj.weight
@@ -55,24 +52,26 @@ def test_each_part_stands_wherever_it_should_and_nowhere_else(what, norm):
 
 @OF_EVERY_KIND
 def test_padding_and_the_future_change_nothing(what, variant, sentences):
-    model, b = variant(*what), sentences
+    model = variant(*what)
+    b = sentences
     logits = model(b.src, b.tgt, b.src_mask, b.tgt_mask)
     for i in range(3):
         S, T = int(b.src_mask[i].sum()), int((b.tgt_y[i] != tat.PAD).sum())
         alone = tat.Batch(b.src[i : i + 1, :S], b.tgt[i : i + 1, :T])
-        found = model(alone.src, b.tgt[i : i + 1, :T], alone.src_mask, tat.subsequent_mask(T))
-        torch.testing.assert_close(found[0], logits[i, :T])
+        lone = model(alone.src, b.tgt[i : i + 1, :T], alone.src_mask, tat.subsequent_mask(T))
+        torch.testing.assert_close(lone[0], logits[i, :T])
 
 
 @pytest.mark.parametrize(
     "what", [(), ("rotary",), ("grouped",), ("rotary", "grouped")], ids="+".join
 )
 def test_recorded_weights_are_those_of_every_head(what, variant, sentences):
-    model, b = variant(*what), sentences
+    model = variant(*what)
+    b = sentences
     plain = model(b.src, b.tgt, b.src_mask, b.tgt_mask)
-    with tat.recording(model) as kept:
+    with tat.recording(model) as maps:
         torch.testing.assert_close(model(b.src, b.tgt, b.src_mask, b.tgt_mask), plain)
-    weights = kept[model.decoder.layers[0].self_attn]
+    weights = maps[model.decoder.layers[0].self_attn]
     assert weights.shape == (3, 4, b.tgt.size(1), b.tgt.size(1))
     assert weights.triu(1).abs().max() == 0
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 4, b.tgt.size(1), dtype=torch.double))
@@ -89,23 +88,13 @@ def test_fused_attention_gives_the_same_vectors_and_gradients(randomise, masked)
     for plain, kind in kinds:
         ours, theirs = randomise(plain(4, 16)), kind(4, 16).double()
         theirs.load_state_dict(ours.state_dict())
-        x, mask = torch.randn(2, 5, 16).double(), tat.subsequent_mask(5) if masked else None
+        x = torch.randn(2, 5, 16).double()
+        mask = tat.subsequent_mask(5) if masked else None
         outputs = [layer(x, x, x, mask) for layer in (ours, theirs)]
         torch.testing.assert_close(*outputs)
         pairs = zip(outputs, (ours, theirs), strict=True)
         grads = (torch.autograd.grad(y.sin().sum(), [*layer.parameters()]) for y, layer in pairs)
         torch.testing.assert_close(*grads)
-
-
-def test_groups_that_do_not_fit_are_refused():
-    for h_kv in (0, 3, 8):
-        with pytest.raises(ValueError, match="multiple of h_kv"):
-            since.GroupedQueryAttention(4, 16, h_kv=h_kv)
-
-
-def test_dropout_inside_the_gate_is_used():
-    layer, x = since.GatedFeedForward(8, 24, dropout=0.5), torch.randn(1, 5, 8)
-    assert not torch.equal(layer(x), layer(x)) and torch.equal(layer.eval()(x), layer(x))
 
 
 @pytest.fixture
@@ -128,9 +117,9 @@ def test_decoder_only_is_one_causal_sequence(one_stack, sentences):
         ids = torch.cat((b.src[i, :S], b.tgt[i, :T])).unsqueeze(0)
         x = model.decoder(model.tgt_embed(ids), tat.subsequent_mask(S + T))
         torch.testing.assert_close(model.generator.logits(x)[0, S:], logits[i, :T])
-    other = b.tgt.clone()
-    other[1, 2] = 12
-    change = (model(b.src, other, b.src_mask, b.tgt_mask) - logits).abs().amax(-1)
+    changed = b.tgt.clone()
+    changed[1, 2] = 12
+    change = (model(b.src, changed, b.src_mask, b.tgt_mask) - logits).abs().amax(-1)
     assert change[[0, 2]].max() == 0 and change[1, :2].max() == 0 and change[1, 2:].min() > 0
     source = b.src.clone()
     source[1, 1] = 4
@@ -139,13 +128,14 @@ def test_decoder_only_is_one_causal_sequence(one_stack, sentences):
 
 def test_decoder_only_greedy_equals_the_naive_loop(one_stack, sentences, randomise):
     """Some sentences end, some do not, and none depends on those beside it."""
-    b, ends = sentences, 0
+    b = sentences
+    ends = 0
     for _ in range(10):
         model = randomise(one_stack, std=0.6)
         naive = tat.greedy_decode_naive(model, b.src, b.src_mask, 12, tat.BOS)
-        found = since.decoder_only_greedy(model, b.src, b.src_mask, 12)
-        assert found.shape == (3, 12) and (found[:, 0] == tat.BOS).all()
-        for i, row in enumerate(found.tolist()):
+        ids = since.decoder_only_greedy(model, b.src, b.src_mask, 12)
+        assert ids.shape == (3, 12) and (ids[:, 0] == tat.BOS).all()
+        for i, row in enumerate(ids.tolist()):
             end = row.index(tat.EOS) + 1 if tat.EOS in row else len(row)
             assert row[:end] == naive[i, :end].tolist() and set(row[end:]) <= {tat.PAD}
             ends += tat.EOS in row
@@ -167,16 +157,8 @@ def test_decoder_only_is_trained_by_both_trainers(one_stack, sentences):
     again = Objective(model, 0.1)(b)
     again.backward()
     torch.testing.assert_close(again.float(), loss.float())
-    found = {name: p.grad for name, p in model.named_parameters()}
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-
-
-def test_decoder_only_with_what_came_later(make_one_stack, sentences):
-    model, b = make_one_stack(**since.modern(*ALL)), sentences
-    found = since.decoder_only_greedy(model, b.src, b.src_mask, 9)
-    naive = tat.greedy_decode_naive(model, b.src, b.src_mask, 9, tat.BOS)
-    assert torch.equal(naive * (found != tat.PAD), found)
-    assert len({id(p) for p in model.decoder.parameters()}) == 2 * (4 + 3 + 2) + 1
+    gradients = {name: p.grad for name, p in model.named_parameters()}
+    torch.testing.assert_close(gradients, expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("tile", [1, 7, 16, 64])
@@ -184,7 +166,8 @@ def test_tiles_have_the_gradient_of_equation_1(tile):
     Q, K, V = (torch.randn(2, 3, 20, 8, dtype=torch.double, requires_grad=True) for _ in range(3))
     mask = torch.rand(2, 1, 20, 20) < 0.5
     mask[..., 19] = True
-    plain, tiled = tat.attention(Q, K, V, mask)[0], since.tiled_attention(Q, K, V, mask, tile=tile)
+    plain = tat.attention(Q, K, V, mask)[0]
+    tiled = since.tiled_attention(Q, K, V, mask, tile=tile)
     torch.testing.assert_close(tiled, plain)
     weight = torch.randn_like(plain)
     grads = (torch.autograd.grad((out * weight).sum(), (Q, K, V)) for out in (tiled, plain))
@@ -196,10 +179,6 @@ def test_tiles_have_the_gradient_of_equation_1(tile):
     torch.testing.assert_close(since.tiled_attention(q, K, v, tile=tile), tat.attention(q, K, v)[0])
 
 
-SEARCHES = [tat.greedy_decode, tat.greedy_decode_naive, tat.beam_search, since.decoder_only_greedy]
-SEARCHES.append(functools.partial(since.sample_decode, temperature=0))
-
-
 def test_samples_follow_the_probabilities(randomise):
     """Of many draws of one symbol, each occurs as often as the nucleus says."""
     model = randomise(tat.make_model(9, 9, N=1, d_model=8, d_ff=8, h=2)).eval()
@@ -209,53 +188,17 @@ def test_samples_follow_the_probabilities(randomise):
     for temperature, top_p in ((1.0, 1.0), (0.7, 0.8)):
         p = since.nucleus(logits, temperature, top_p)[0]
         drawn = since.sample_decode(model, src, tat.source_mask(src), 2, temperature, top_p)[:, 1]
-        found = torch.bincount(drawn, minlength=9) / len(drawn)
-        assert (found - p).abs().max() < 0.015 and (found[p == 0] == 0).all()
+        shares = torch.bincount(drawn, minlength=9) / len(drawn)
+        assert (shares - p).abs().max() < 0.015 and (shares[p == 0] == 0).all()
 
 
 @pytest.mark.parametrize("temperature", [0, 0.0, 1e-40])
 def test_temperature_zero_is_greedy(small_model, sentences, temperature):
     """Catches a division by zero, and numbers that overflow on the way."""
-    model, b = small_model(), sentences
-    found = since.sample_decode(model, b.src, b.src_mask, 9, temperature)
-    assert torch.equal(found, tat.greedy_decode(model, b.src, b.src_mask, 9))
+    model = small_model()
+    b = sentences
+    samples = since.sample_decode(model, b.src, b.src_mask, 9, temperature)
+    assert torch.equal(samples, tat.greedy_decode(model, b.src, b.src_mask, 9))
     for logits in (torch.tensor([[1e30, 0.0, -1e30, 1e30]]), torch.zeros(1, 4).half()):
         assert since.nucleus(logits, temperature).tolist() == [[1.0, 0.0, 0.0, 0.0]]
     assert since.nucleus(torch.tensor([[1e30, 0.0]]), 1e-20).tolist() == [[1.0, 0.0]]
-
-
-@pytest.mark.parametrize("settings", [(-1.0,), (math.nan,), (1.0, 1.5)])
-def test_impossible_settings_of_a_draw_are_refused(settings):
-    """Catches the least probable token at a negative temperature, and a nucleus of all or none."""
-    with pytest.raises(ValueError, match=f"temperature .* top_p .* {settings[-1]}"):
-        since.nucleus(torch.randn(2, 9), *settings)
-
-
-def test_a_beginning_as_long_as_the_text_may_be_is_refused():
-    """Catches a beginning that comes back as it is."""
-    tokenizer = tat.learn_bpe([("zwei", "two dogs")], 10)
-    model = since.make_decoder_only(len(tokenizer), tat.Config(d_model=16, d_ff=16, h=2), N=1)
-    size = len(tokenizer.encode("two dogs", "en")) + 1
-    with pytest.raises(ValueError, match=f"{size} of {size} tokens already"):
-        since.write_text(model, tokenizer, "two dogs", longest=size)
-    assert since.write_text(model, tokenizer, "two dogs", 0, longest=size + 1).startswith("two")
-
-
-@pytest.mark.parametrize("search", SEARCHES)
-def test_every_search_takes_no_mask(small_model, sentences, search):
-    """None means that everything may be looked at, as in the model."""
-    src, config = sentences.src, tat.Config(d_model=16, d_ff=24, h=4)
-    alone = search is since.decoder_only_greedy
-    model = since.make_decoder_only(13, config, N=1).eval() if alone else small_model()
-    given = {"start_symbol": tat.BOS} if search is tat.greedy_decode_naive else {}
-    everything = torch.ones_like(src[:1, None])
-    found = [search(model, src, mask, max_len=8, **given) for mask in (None, everything)]
-    assert torch.equal(*found)
-
-
-def test_samples_end(variant, sentences):
-    model, b = variant(), sentences
-    found = since.sample_decode(model, b.src, b.src_mask, 40)
-    for row in found.tolist():
-        end = row.index(tat.EOS) if tat.EOS in row else len(row)
-        assert row[0] == tat.BOS and set(row[end + 1 :]) <= {tat.PAD}

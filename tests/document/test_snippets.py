@@ -27,9 +27,9 @@ def test_code_written_for_the_2022_edition_runs():
         next_word = next_word.data[0]
         ys = torch.cat([ys, torch.empty(1, 1).type_as(src.data).fill_(next_word)], dim=1)
     assert ys.shape == (1, 10) and ys.dtype == torch.int64
-    found = tat.greedy_decode(model, src, src_mask, max_len=10, start_symbol=0)
-    assert torch.equal(found, ys[:, : found.size(1)])
-    assert found.size(1) == 10 or found[0, -1] == tat.EOS
+    ids = tat.greedy_decode(model, src, src_mask, max_len=10, start_symbol=0)
+    assert torch.equal(ids, ys[:, : ids.size(1)])
+    assert ids.size(1) == 10 or ids[0, -1] == tat.EOS
     assert torch.equal(tat.greedy_decode(model, src, src_mask, 10, 0, end_symbol=None), ys)
     batch = tat.Batch(src, src, pad=0)
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
@@ -43,7 +43,7 @@ def test_the_readme_of_the_program_has_code_that_runs(tmp_path):
     (code,) = re.findall(r" *```python\n(.*?) *```", readme, re.S)
     code = textwrap.dedent(code)
     code = code.replace("runs/mine", str(tmp_path / "mine"))
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "dog" in done.stdout.splitlines()[-1] and "['" in done.stdout.splitlines()[-1]
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert "dog" in process.stdout.splitlines()[-1] and "['" in process.stdout.splitlines()[-1]
     assert sorted(path.name for path in (tmp_path / "mine").iterdir())[0] == "config.json"

@@ -1,9 +1,7 @@
 """Each fast form of since_2017 against its plain form."""
 
 import math
-import random
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -27,25 +25,14 @@ def test_token_batches_hold_every_pair_once_within_the_budget(seed, budget):
     assert since.sorted_batches([], budget, seed) == []
 
 
-def test_token_batches_waste_little():
-    """Catches batches that mix lengths (padding), and half-empty batches."""
-    lengths, budget = realistic_lengths(29_000), 5000
-    batches = since.sorted_batches(lengths, budget, seed=0)
-    padded = [
-        [len(batch) * max(lengths[i][side] for i in batch) for batch in batches] for side in (0, 1)
-    ]
-    assert 1 - sum(map(sum, lengths)) / sum(map(sum, padded)) < 0.05
-    assert sum(sum(side) for side in padded) / (2 * budget * len(batches)) > 0.9
-
-
 def test_token_batches_follow_their_seed():
     """Catches an order that cannot be repeated, and epochs that are all the same."""
     lengths = realistic_lengths(1000)
     seeds = (None, None, 1, 1, 2)
-    plain, same, first, again, second = (
+    plain, repeated, first, again, second = (
         [b.tolist() for b in since.sorted_batches(lengths, 400, seed)] for seed in seeds
     )
-    assert plain == same and first == again != second
+    assert plain == repeated and first == again != second
     # drawn anew, not only moved
     assert {frozenset(batch) for batch in first} != {frozenset(batch) for batch in second}
     longest = [max(lengths[i][1] for i in batch) for batch in first]
@@ -67,48 +54,16 @@ def test_chunked_loss_equals_the_whole(chunk, eps, pad):
     generator.proj = nn.Linear(6, 9)  # with a bias
     target = torch.tensor([y for y in range(9) if y != pad] + [3, 3, 8, 1])
     logits = generator.logits(x)
-    whole = tat.smoothed_loss(logits, target, eps, pad)
-    found, gradient = since.smoothed_gradient(logits.detach(), target, eps, pad)
-    assert_close(found, whole.detach())
-    assert_close(gradient, torch.autograd.grad(whole, logits, retain_graph=True)[0])
+    loss = tat.smoothed_loss(logits, target, eps, pad)
+    loss_again, gradient = since.smoothed_gradient(logits.detach(), target, eps, pad)
+    assert_close(loss_again, loss.detach())
+    assert_close(gradient, torch.autograd.grad(loss, logits, retain_graph=True)[0])
     if pad == tat.PAD:
         chunked = since.chunked_loss(generator, x, target, eps, chunk)
         inputs = (x, *generator.parameters())
-        assert_close(chunked, whole)
-        expected = torch.autograd.grad(3 * whole, inputs)
+        assert_close(chunked, loss)
+        expected = torch.autograd.grad(3 * loss, inputs)
         assert_close(torch.autograd.grad(3 * chunked, inputs), expected, atol=1e-5, rtol=1e-4)
-
-
-def test_losses_survive_extreme_scores_and_no_targets():
-    """Catches an exp() that overflows, and a batch with nothing to predict."""
-    generator, x = tat.Generator(1, 3), torch.tensor([[1e4], [-1e4]], requires_grad=True)
-    target, weight = torch.tensor([1, 2]), generator.proj.weight
-    weight.data = torch.tensor([[1.0], [2.0], [-3.0]])
-    chunked = since.chunked_loss(generator, x, target)
-    whole = tat.smoothed_loss(generator.logits(x), target)
-    assert_close(chunked, whole)
-    for loss in (chunked, whole):
-        gradients = torch.autograd.grad(loss, (x, weight))
-        assert all(g.isfinite().all() for g in gradients)
-    nothing = since.chunked_loss(generator, x[:0], target[:0])
-    (gradient,) = torch.autograd.grad(nothing, weight)
-    assert nothing == 0 and gradient.abs().max() == 0
-
-
-def test_a_seed_draws_the_same_batches_whatever_the_machine():
-    """Catches an order left to a sort's ties: a resumed run must find the batches that it left."""
-    draw = random.Random(5)
-    lengths = [(draw.randint(2, 9), draw.randint(2, 9)) for _ in range(2000)]
-    batches = since.sorted_batches(lengths, 60, seed=7)
-    noise = np.random.default_rng(7).permutation(2000)
-
-    def order(i: int) -> tuple[int, int, int]:
-        """Pairs of target lengths, then source lengths alternately up and down, then chance."""
-        source, target = lengths[i]
-        return target // 2, source if target // 2 % 2 else -source, noise[i]
-
-    rows = [row for batch in sorted(batches, key=lambda batch: order(batch[0])) for row in batch]
-    assert rows == sorted(range(2000), key=order)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.5, 0.9])
@@ -120,19 +75,8 @@ def test_dropout_statistics(p):
     deviation = math.sqrt(p * (1 - p) / 100_000)
     assert all(abs(dropped[i::4].mean() - p) < 5 * deviation for i in range(4))
     for distance in (1, 2, 3, 4):
-        both = (dropped[:-distance] * dropped[distance:]).mean()
-        assert abs(both - p * p) < 5 * deviation
+        pairs_dropped = (dropped[:-distance] * dropped[distance:]).mean()
+        assert abs(pairs_dropped - p * p) < 5 * deviation
     assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - p)))
     (2 * y).sum().backward()
     assert_close(x.grad, 2 * y.detach())
-
-
-def test_dropout_keeps_what_it_should():
-    """Catches an input that changes with p = 0 or in evaluation, and a changed dtype or shape."""
-    x = torch.randn(3, 5, 7).mT
-    assert torch.equal(since.FastDropout(0.0).train()(x), x)
-    assert torch.equal(since.FastDropout(0.5).eval()(x), x)
-    y = since.FastDropout(0.5)(x.bfloat16())
-    assert y.dtype == torch.bfloat16 and y.shape == x.shape
-    assert_close(y[y != 0], 2 * x.bfloat16()[y != 0])
-    assert not torch.equal(since.FastDropout(0.5)(x), since.FastDropout(0.5)(x))

@@ -1,12 +1,7 @@
 """What Part 3 reads, turns into tokens, saves and translates."""
 
-import copy
 import dataclasses
-import gzip
 import hashlib
-import math
-import pickle
-import re
 
 import pytest
 import torch
@@ -32,16 +27,6 @@ def test_multi30k_is_read_as_the_program_reads_it(multi30k, monkeypatch):
         assert hashlib.sha256(path.read_bytes()).hexdigest() == MULTI30K_FILES[path.name]
 
 
-def test_multi30k_without_a_network_is_an_error_that_the_document_catches(monkeypatch, tmp_path):
-    monkeypatch.setenv("MULTI30K_CACHE", str(tmp_path))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with pytest.raises(OSError):
-        tat.multi30k("val", "http://127.0.0.1:9/")
-    (tmp_path / "val.de.gz").write_bytes(b"damaged")
-    with pytest.raises((OSError, ValueError)):
-        tat.multi30k("val", "http://127.0.0.1:9/")
-
-
 def test_choosing_data_falls_back_to_phrases_with_a_notice(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path / "nowhere"))
     assert tat.choose_data.__wrapped__() == "phrases"
@@ -50,16 +35,6 @@ def test_choosing_data_falls_back_to_phrases_with_a_notice(monkeypatch, capsys, 
         (tmp_path / name).write_text("a\n")
     monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path))
     assert tat.choose_data.__wrapped__() == str(tmp_path)
-
-
-def test_a_source_of_ones_own_that_is_damaged_stops_the_document(monkeypatch, tmp_path):
-    """Catches made-up phrases instead of the data that the reader asked for."""
-    files = {"train.de": "a\nb\n", "train.en": "a\n", "val.de": "a\n", "val.en": "a\n"}
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    monkeypatch.setenv("ANNOTATED_DATA", str(tmp_path))
-    with pytest.raises(ValueError, match="train has 2 German and 1 English lines"):
-        tat.choose_data.__wrapped__()
 
 
 def with_tanh(ffn: tat.PositionwiseFeedForward, x: torch.Tensor) -> torch.Tensor:
@@ -95,16 +70,6 @@ def test_the_phrases_are_whole_and_none_is_in_both_splits():
     assert tat.phrases("train") == train
 
 
-@pytest.mark.parametrize("packed", [True, False])
-def test_a_folder_gives_the_document_what_it_gives_the_program(tmp_path, packed):
-    """Catches a line that is lost at the end or in the middle, and a byte-order mark that stays."""
-    for name, text in {"train.de": "Ä\n\n b \n", "train.en": "x\ny\nz\n"}.items():
-        path = tmp_path / (f"{name}.gz" if packed else name)
-        path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
-    pairs = [("Ä", "x"), ("", "y"), ("b", "z")]
-    assert tat.read_split(str(tmp_path), "train") == load_pairs(str(tmp_path), "train") == pairs
-
-
 @pytest.fixture(scope="module", params=["words", "pieces"])
 def tokenizer(request):
     """Both kinds of vocabulary, learned from captions."""
@@ -128,18 +93,6 @@ def test_specials_have_their_numbers_and_their_names_in_text_are_text(tokenizer)
     assert not {tat.PAD, tat.BOS, tat.EOS} & set(ids)
 
 
-def test_any_text_has_ids_and_decodes_to_one_line(tokenizer):
-    for text in ("", "   ", "😀 你好", "a\tb\x0bc\u2028d\u00a0e", "\x00", "e\u0301", "x" * 3000):
-        decoded = tokenizer.decode(tokenizer.encode(text, "de"))
-        assert len(decoded.splitlines()) <= 1
-
-
-def test_bpe_splits_into_at_most_the_merges_asked_for():
-    pairs = load_pairs("captions", "train")[:500]
-    characters = len(set("".join(text for pair in pairs for text in pair)))
-    assert characters + 4 + 50 - 5 <= len(tat.learn_bpe(pairs, 50)) <= characters + 4 + 50
-
-
 def test_the_vocabulary_of_words_comes_from_words_seen_twice():
     tokenizer = tat.learn_words([("Hund Hund Katze", "dog dog cat")], LANGUAGES)
     assert tokenizer.tokens(range(4, len(tokenizer))) == ["▁Hund", "▁dog"]
@@ -154,8 +107,8 @@ def small_translator(**sizes) -> tat.Translator:
 
 def test_the_document_goes_on_without_the_shipped_model(monkeypatch, capsys, tmp_path):
     """Catches a notebook that stops if it is alone or if its architecture was edited."""
-    own = small_translator()
-    monkeypatch.setattr(tat, "live_run", lambda: tat.LiveRun(own, [], []))
+    translator = small_translator()
+    monkeypatch.setattr(tat, "live_run", lambda: tat.LiveRun(translator, [], []))
     missing = "config.json is not beside this document (put the_annotated_transformer.zip there"
     for place, name, value, notice in (
         (tat, "HERE", tmp_path, missing),
@@ -165,8 +118,8 @@ def test_the_document_goes_on_without_the_shipped_model(monkeypatch, capsys, tmp
     ):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, value)
-            assert tat.our_model.__wrapped__() is own and notice in capsys.readouterr().out
-    assert tat.our_model.__wrapped__() is not own
+            assert tat.our_model.__wrapped__() is translator and notice in capsys.readouterr().out
+    assert tat.our_model.__wrapped__() is not translator
 
 
 @pytest.mark.parametrize(
@@ -174,108 +127,27 @@ def test_the_document_goes_on_without_the_shipped_model(monkeypatch, capsys, tmp
 )
 def test_a_translator_survives_its_folder(tmp_path, sizes):
     """Catches a lost setting, a tied matrix that becomes two, a folder the program can't read."""
-    own = small_translator(**sizes)
-    tat.save_translator(own, tmp_path / "new" / "model")
+    translator = small_translator(**sizes)
+    tat.save_translator(translator, tmp_path / "new" / "model")
     sentences = [pair[0] for pair in load_pairs("captions", "val")[:5]]
-    expected = tat.translate_lines(own, sentences)
+    expected = tat.translate_lines(translator, sentences)
     for load in (tat.load_translator, read_translator):
         loaded = load(tmp_path / "new" / "model")
-        assert loaded.languages == ("de", "en") and len(loaded.tokenizer) == len(own.tokenizer)
-        for a, b in zip(own.model.parameters(), loaded.model.parameters(), strict=True):
-            assert torch.equal(a, b)
+        assert loaded.languages == ("de", "en")
+        assert len(loaded.tokenizer) == len(translator.tokenizer)
+        assert all(map(torch.equal, translator.model.parameters(), loaded.model.parameters()))
         assert tat.translate_lines(loaded, sentences) == expected
-
-
-class Compiled(torch.nn.Module):
-    """A model as `torch.compile` wraps it, without the seconds that its import takes."""
-
-    def __init__(self, model: torch.nn.Module):
-        super().__init__()
-        self._orig_mod = model
-
-
-def test_a_wrapped_model_is_saved_and_translates_as_the_one_inside(tmp_path):
-    """Catches names in the file that nobody can load."""
-    own = small_translator()
-    wrapped = own._replace(model=Compiled(torch.nn.DataParallel(own.model)))
-    tat.save_translator(wrapped, tmp_path / "model")
-    expected = tat.translate_lines(own, "Ein Hund läuft.")
-    loaded = [load(tmp_path / "model") for load in (tat.load_translator, read_translator)]
-    for other in (wrapped, *loaded):
-        assert tat.translate_lines(other, "Ein Hund läuft.") == expected
-
-
-def another_attention(own: tat.Translator) -> None:
-    class Changed(tat.MultiHeadedAttention):
-        pass
-
-    own.model.encoder.layers[0].self_attn.__class__ = Changed
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        another_attention,
-        lambda own: own.model.encoder.layers.append(copy.deepcopy(own.model.encoder.layers[0])),
-        lambda own: own.tokenizer.vocabulary.add_tokens(["new"]),
-    ],
-)
-def test_what_could_not_be_loaded_is_not_saved(tmp_path, change):
-    """Nothing that was good is replaced, and no empty folder is left."""
-    own = small_translator()
-    tat.save_translator(own, tmp_path / "good")
-    before = {path: path.read_bytes() for path in (tmp_path / "good").iterdir()}
-    change(own)
-    for folder in (tmp_path / "good", tmp_path / "new" / "model"):
-        with pytest.raises(ValueError, match="so nobody could load it"):
-            tat.save_translator(own, folder)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
-    assert [*tmp_path.iterdir()] == [tmp_path / "good"]
-
-
-def test_a_copy_of_a_translator_equals_the_original():
-    """Catches a copy for which the text `</s>` ends the sentence."""
-    own, text = small_translator(), "Ein </s> Hund."
-    for other in (copy.deepcopy(own), pickle.loads(pickle.dumps(own))):
-        assert other.tokenizer.encode(text, "de") == own.tokenizer.encode(text, "de")
-        assert tat.translate_lines(other, text) == tat.translate_lines(own, text)
-
-
-def test_a_folder_that_does_not_fit_is_refused(tmp_path):
-    tat.save_translator(small_translator(), tmp_path)
-    config = tmp_path / "config.json"
-    config.write_text(config.read_text().replace('"d_ff": 24', '"d_ff": 25'))
-    with pytest.raises(ValueError, match="not weights of this document's model"):
-        tat.load_translator(tmp_path)
-    with pytest.raises(FileNotFoundError):
-        tat.load_translator(tmp_path / "nowhere")
 
 
 def test_one_sentence_gives_one_translation_and_a_list_gives_a_list():
     """Catches a sentence taken for a list of letters, and translations in another order."""
-    own = tat.load_translator(MODEL)
+    translator = tat.load_translator(MODEL)
     lines = ["Ein Hund läuft.", "", "Zwei Frauen lesen ein Buch.", "  ", "Ein Mann."]
-    found = tat.translate_lines(own, lines, batch_size=2)
-    assert found == [tat.translate_lines(own, line) for line in lines]
-    assert found[1] == found[3] == ""
-    assert "dog" in found[0] and "book" in found[2] and "man" in found[4].lower()
-    assert tat.translate_lines(own, iter(lines)) == found
-
-
-@pytest.mark.parametrize("cell", [None, math.nan])
-def test_a_cell_that_is_no_text_is_named_before_anything_is_translated(cell):
-    """Catches an empty cell of a table after minutes of work, and one without its place."""
-    own, searched = tat.load_translator(MODEL), []
-    named = re.escape(repr(cell))
-    with pytest.raises(ValueError, match=rf"line 3 is not text \({named}\)"):
-        tat.translate_lines(own, ["Ein Hund.", "", cell], lambda *given: searched.append(given))
-    for refused in (
-        lambda: tat.to_pairs(own.tokenizer, [("Hund", cell)]),
-        lambda: own.tokenizer.encode(cell, "de"),
-    ):
-        with pytest.raises(ValueError, match=f"{named} is not text"):
-            refused()
-    assert not searched
+    texts = tat.translate_lines(translator, lines, batch_size=2)
+    assert texts == [tat.translate_lines(translator, line) for line in lines]
+    assert texts[1] == texts[3] == ""
+    assert "dog" in texts[0] and "book" in texts[2] and "man" in texts[4].lower()
+    assert tat.translate_lines(translator, iter(lines)) == texts
 
 
 @pytest.mark.parametrize("score", [tat.bleu, scoring.score])

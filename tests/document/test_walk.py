@@ -37,10 +37,6 @@ def without_file(monkeypatch):
         cached.cache_clear()
 
 
-def test_there_is_a_walk():
-    assert len(WALK) >= 15 and len(CACHED) >= 12
-
-
 @pytest.mark.parametrize("name", WALK)
 def test_without_the_file_a_stop_goes_the_same_way(name, without_file, capsys):
     """With fresh weights, and a notice; the checks of the example hold for them as well."""
@@ -236,22 +232,24 @@ def test_the_heads_of_the_encoder_do_what_the_text_says():
     """
     shipped = tat.load_translator(tat.HERE / tat.SHIPPED_MODEL)
     seen = tat.attention_maps(shipped, tat.LONG_SENTENCE)
-    weights, words = seen.maps["encoder"][-2], seen.source
-    left = [head.diagonal(-1).sum().item() / len(words) for head in weights]
-    assert [i for i, share in enumerate(left) if 0.4 < share < 0.5] == [2, 3]
-    assert max(left[:2]) < 0.1
+    weights = seen.maps["encoder"][-2]
+    words = seen.source
+    shares_of_the_left = [head.diagonal(-1).sum().item() / len(words) for head in weights]
+    assert [i for i, share in enumerate(shares_of_the_left) if 0.4 < share < 0.5] == [2, 3]
+    assert max(shares_of_the_left[:2]) < 0.1
     pronoun = weights[0, words.index("▁seinem")]
     dog, man = (pronoun[words.index(noun)].item() for noun in ("▁Hund", "▁Mann"))
     assert dog > 0.5 and 0.4 < man / (1 - dog) < 0.6
 
 
 def test_the_lens_ends_with_what_the_model_says(small_model, sentences):
-    model, b = small_model(norm="pre"), sentences
-    found = tat.logit_lens(model, b)
-    assert len(found) == 3
-    assert torch.equal(found[-1], model(b.src, b.tgt, b.src_mask, b.tgt_mask).argmax(-1))
+    model = small_model(norm="pre")
+    b = sentences
+    lens = tat.logit_lens(model, b)
+    assert len(lens) == 3
+    assert torch.equal(lens[-1], model(b.src, b.tgt, b.src_mask, b.tgt_mask).argmax(-1))
     first = model.decoder.norm(model.tgt_embed(b.tgt))
-    assert torch.equal(found[0], model.generator.logits(first).argmax(-1))
+    assert torch.equal(lens[0], model.generator.logits(first).argmax(-1))
 
 
 def test_patching_all_attention_to_the_source_gives_the_other_sentence():
@@ -259,10 +257,10 @@ def test_patching_all_attention_to_the_source_gives_the_other_sentence():
     translator = tat.load_translator(tat.HERE / tat.SHIPPED_MODEL)
     cross = [layer.src_attn for layer in translator.model.decoder.layers]
     texts = "Ein Hund läuft.", "Zwei Frauen sitzen auf einer Bank."
-    first, other = (tat.patched(translator, (text, text), "", []) for text in texts)
-    assert_close(tat.patched(translator, texts, "", cross), other)
+    first, second = (tat.patched(translator, (text, text), "", []) for text in texts)
+    assert_close(tat.patched(translator, texts, "", cross), second)
     assert_close(tat.patched(translator, texts, "", []), first)
-    assert (first - other).abs().max() > 0.5
+    assert (first - second).abs().max() > 0.5
     assert not any(attn._forward_hooks for attn in cross)
 
 

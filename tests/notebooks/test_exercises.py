@@ -11,7 +11,7 @@ import torch
 import exercises
 import since_2017
 import the_annotated_transformer as tat
-from tests.helpers import ROOT, decided
+from tests.helpers import ROOT
 
 TEXT = Path(exercises.__file__).read_text(encoding="utf-8")
 ANSWERS = sorted(name for name in vars(exercises) if name.startswith("example_answer_"))
@@ -72,13 +72,6 @@ WRONG = [  # exercise, attempt, a part of what the check says
 ]  # fmt: skip
 
 
-@pytest.fixture
-def small() -> tuple[tat.Transformer, list[tat.Pair]]:
-    """A model of 14 tokens with weights large enough to matter, and pairs for it."""
-    model = tat.make_model(14, 14, 2, 16, 32, 4, 0.0, norm="pre")
-    return decided(model).eval(), tat.copy_pairs(20, 14, seed=0)
-
-
 def check_of(number: str):
     return getattr(exercises, f"check_{number.replace('.', '_')}")
 
@@ -94,10 +87,10 @@ def test_every_exercise_has_hint_check_place_and_answer_and_is_linked():
     for number, task in zip(NUMBERS, tasks, strict=True):
         assert re.search(r"^# > ★+, \d+ minutes, after \[", task, re.M), number
         check = check_of(number).__name__
-        parts = ["your attempt", "<summary>Hint"]
-        parts += [f"# @title The check of {number}\n", f"\n{check}("]
-        parts += [f"<summary>Answer {number}</summary>", f"# @title Answer {number}: the code\n"]
-        assert not [part for part in parts if part not in task], number
+        pieces = ["your attempt", "<summary>Hint"]
+        pieces += [f"# @title The check of {number}\n", f"\n{check}("]
+        pieces += [f"<summary>Answer {number}</summary>", f"# @title Answer {number}: the code\n"]
+        assert not [piece for piece in pieces if piece not in task], number
     files = [Path(module.__file__) for module in (tat, since_2017)]
     documents = "".join(file.read_text(encoding="utf-8") for file in files)
     assert sorted({*re.findall(r"exercises\.ipynb#(\d\.\d)-", documents)}) == NUMBERS
@@ -125,12 +118,12 @@ def test_an_empty_place_is_no_mistake(monkeypatch, capsys):
     """The notebook says that an empty place is empty; importing the exercises prints nothing."""
     places = re.findall(r"(?m)^check_(\d_\d)\((\w+)\)$", TEXT)
     assert [number.replace("_", ".") for number, _ in places] == NUMBERS
-    for said in (False, True):
-        monkeypatch.setattr(exercises, "in_notebook", lambda name, said=said: said)
+    for in_jupyter in (False, True):
+        monkeypatch.setattr(exercises, "in_notebook", lambda name, answer=in_jupyter: answer)
         for number, place in places:
             assert not check_of(number.replace("_", "."))(getattr(exercises, place))
             nothing = f"{number.replace('_', '.')}: nothing is there yet.\n"
-            assert capsys.readouterr().out == nothing * said
+            assert capsys.readouterr().out == nothing * in_jupyter
 
 
 def test_an_error_in_an_attempt_is_shown_with_its_line_and_what_follows_runs(capsys):
@@ -152,36 +145,12 @@ def test_an_answer_runs_and_what_it_shows_can_be_shown(name, few_phrases, capsys
     """Its own assertions hold; a table has rows, a chart can be drawn, all else is printed."""
     adam = torch.optim.Adam  # which is a third faster if it updates all weights in one call
     monkeypatch.setattr(adam, "__init__", functools.partialmethod(adam.__init__, fused=True))
-    shown = getattr(exercises, name)()
-    if shown is None:
+    result = getattr(exercises, name)()
+    if result is None:
         printed = capsys.readouterr().out
         assert re.search(r"\w", printed), "neither shown nor printed"
         assert "nothing to show" not in printed, "neither shown nor printed"
-    elif hasattr(shown, "to_html") and hasattr(shown, "iloc"):
-        assert len(shown) > 1
+    elif hasattr(result, "to_html") and hasattr(result, "iloc"):
+        assert len(result) > 1
     else:
-        assert shown.to_dict()["$schema"]
-
-
-def test_a_model_without_a_head_is_the_model_afterwards(small):
-    """Answer 6.1: no head less changes nothing, none left is a silent layer; weights come back."""
-    model, pairs = small
-    before = {name: p.clone() for name, p in model.named_parameters()}
-    whole = tat.validation_loss(model, pairs)
-    assert exercises.loss_without(model, [], pairs) == whole
-    heads = [[(1, 2)], [(1, i) for i in range(4)]]
-    one, layer = (exercises.loss_without(model, gone, pairs) for gone in heads)
-    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
-    with torch.no_grad():
-        W_o = model.decoder.layers[1].src_attn.W_o.weight
-        W_o[:, 8:12] = 0  # the third of four heads of width 4
-        assert tat.validation_loss(model, pairs) == one != whole
-        W_o.zero_()
-    assert tat.validation_loss(model, pairs) == layer != one
-
-
-def test_the_last_checkpoint_is_in_the_model_after_averaging(few_phrases):
-    """Answer 4.2 leaves the document's model as it found it."""
-    model, checkpoints = tat.live_run().translator.model, tat.live_run().checkpoints
-    exercises.example_answer_4_2()
-    assert all(torch.equal(p, checkpoints[-1][name]) for name, p in model.named_parameters())
+        assert result.to_dict()["$schema"]

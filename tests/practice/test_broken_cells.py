@@ -17,8 +17,8 @@ ANSWERS.sort(key=lambda name: int(name.split("_")[-1]))
 def test_there_are_twelve_cells_and_each_is_ill(capsys):
     """Catches a broken cell that is found well, as it would be after a change of the document."""
     runpy.run_path(str(ROOT / "practice" / "clinic.py"))
-    said = capsys.readouterr().out
-    assert "ILL" in said and "well:" not in said and len(ANSWERS) == 12
+    out = capsys.readouterr().out
+    assert "ILL" in out and "well:" not in out and len(ANSWERS) == 12
 
 
 def test_what_a_check_finds_waits_for_the_reader(tree_of):
@@ -99,16 +99,18 @@ SHOWN |= {"recomputed": "cross_entropy(logits.mT, tgt[:, 1:])"}
 def ill(left: set[str], tmp_path, repairs: dict[str, str] = REPAIRS) -> set[str]:
     """What the examination says of the interview with only these mistakes left."""
     text = (ROOT / "practice" / "interview.py").read_text("utf-8")
-    assert not any(right in text for right in ("ignore_index", "zero_grad")), "the key is in it"
-    for wrong, right in repairs.items():
-        assert wrong in text
-        text = text if wrong in left else text.replace(wrong, right)
+    assert not any(repair in text for repair in ("ignore_index", "zero_grad")), "the key is in it"
+    for mistake, repair in repairs.items():
+        assert mistake in text
+        text = text if mistake in left else text.replace(mistake, repair)
     (tmp_path / "repaired.py").write_text(text, "utf-8")
-    own = runpy.run_path(str(tmp_path / "repaired.py"))
-    patient = examine.Patient(own["predict"], own["model"], own["update"])
-    pairs = [own["number_pair"](n) for n in [7, 1, 12, 4, *range(200, 900, 25)]]
+    repaired = runpy.run_path(str(tmp_path / "repaired.py"))
+    patient = examine.Patient(repaired["predict"], repaired["model"], repaired["update"])
+    pairs = [repaired["number_pair"](n) for n in [7, 1, 12, 4, *range(200, 900, 25)]]
     tests = ["wires", "loss", "gradient"]
-    return {found.test for found in examine.examine(lambda: patient, pairs, tests) if found.ill}
+    return {
+        finding.test for finding in examine.examine(lambda: patient, pairs, tests) if finding.ill
+    }
 
 
 def test_the_interview_has_four_mistakes_and_each_is_seen(tmp_path):
@@ -117,5 +119,5 @@ def test_the_interview_has_four_mistakes_and_each_is_seen(tmp_path):
     cleared_after = REPAIRS | {"    loss.backward()\n": "    loss.backward()\n"}
     cleared_after["    adam.step()\n"] = "    adam.step()\n    adam.zero_grad()\n"
     assert ill(set(), tmp_path, cleared_after) == set()
-    for test, wrong in SHOWN.items():
-        assert test in ill({wrong}, tmp_path)
+    for test, mistake in SHOWN.items():
+        assert test in ill({mistake}, tmp_path)

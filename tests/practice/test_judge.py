@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import the_annotated_transformer as tat
 from practice import judge, worker
 from practice.gates import GATES, stubs, world
 from practice.mistakes import CATALOGUE, SLIPS
@@ -30,16 +29,16 @@ class InProcess:
 
     def ask(self, function: str, arguments: tuple, parts: int, seconds: float) -> dict:
         try:
-            said = worker.answer(self.module, function, arguments, parts)
+            answer = worker.answer(self.module, function, arguments, parts)
         except Exception as error:
-            said = {"error": worker.complaint(error, "mine.py")}
-        return said | {"calls": worker.called(self.module, function)}
+            answer = {"error": worker.complaint(error, "mine.py")}
+        return answer | {"calls": worker.called(self.module, function)}
 
 
-def tried(number: int, source: str, **wrong: int) -> judge.Verdict:
+def tried(number: int, source: str, **failed_gates: int) -> judge.Verdict:
     """What a gate says of a file; some of its functions are known as wrong, from their gates."""
     with np.errstate(all="ignore"):
-        return judge.try_gate(GATES[number - 1], world(), InProcess(source), wrong)
+        return judge.try_gate(GATES[number - 1], world(), InProcess(source), failed_gates)
 
 
 def changed(old: str, new: str) -> str:
@@ -223,28 +222,13 @@ WRONG = [
 def test_a_wrong_answer_gets_its_diagnosis(number, old, new, name):
     verdict = tried(number, changed(old, new))
     assert verdict.state == "wrong"
-    known = CATALOGUE | SLIPS
-    said = {other for other in known if f"{known[other].line}" in verdict.sentence}
+    mistakes = CATALOGUE | SLIPS
+    named = {key for key, mistake in mistakes.items() if mistake.line in verdict.sentence}
     if name:
-        assert name in said, verdict.sentence
-        assert known[name].effect in verdict.sentence or len(said) > 1
+        assert name in named, verdict.sentence
+        assert mistakes[name].effect in verdict.sentence or len(named) > 1
     else:
         assert "no mistake that I tried" in verdict.sentence, verdict.sentence
-
-
-@pytest.mark.parametrize(
-    ("number", "old", "new", "name"),
-    [
-        (3, "Q @ K.T / Q.shape[1] ** 0.5", "np.einsum('td,sd->ts', Q, K)", "not_scaled"),
-        (5, "np.split(z, h, axis=1)", "list(np.reshape(z, (h, -1, z.shape[1] // h)))",
-         "heads_split_by_view"),
-        (6, "x.var(-1, keepdims=True)",
-         "((x - x.mean(-1, keepdims=True)) ** 2).sum(-1, keepdims=True) / 127",
-         "variance_of_a_sample"),
-    ],
-)  # fmt: skip
-def test_the_same_mistake_in_other_clothes(number, old, new, name):
-    assert SLIPS.get(name, CATALOGUE.get(name)).line in tried(number, changed(old, new)).sentence
 
 
 def test_two_mistakes_at_once_get_no_diagnosis():
@@ -253,16 +237,8 @@ def test_two_mistakes_at_once_get_no_diagnosis():
     verdict = tried(3, source)
     assert "no mistake that I tried" in verdict.sentence
     assert re.search(r"query 0, dimension \d+: ", verdict.sentence)
-    both = source.replace("np.where(mask, scores, -np.inf)", "np.where(mask, -np.inf, scores)")
-    assert "; first mend gate 3, " in tried(4, both, attention=3).sentence
-
-
-def test_an_error_is_not_laid_on_what_else_is_wrong():
-    """Its lines say where it comes from; whether a wrong number led there isn't known."""
-    source = changed("compute(normed(x, w, 2), w)", "compute(normed(x, w, 2), ww)")
-    sentence = tried(8, source, attention=3).sentence
-    assert "NameError" in sentence and "first mend" not in sentence
-    assert sentence.endswith("it uses what is wrong at gate 3")
+    source = source.replace("np.where(mask, scores, -np.inf)", "np.where(mask, -np.inf, scores)")
+    assert "; first mend gate 3, " in tried(4, source, attention=3).sentence
 
 
 def test_what_a_file_does_besides_is_told():
@@ -276,32 +252,17 @@ def test_what_a_file_does_besides_is_told():
     deeper = changed("softmax(scores) @ V", "(softmax(scores) @ V)[None]")
     assert "the shape is (1, 15, 32), and should be (15, 32)" in tried(3, deeper).sentence
     assert "gives nothing" in tried(2, changed("    return table\n", "")).sentence
-    one = changed("return ids[:-1], ids[1:]", "return ids")
-    assert "should give 2 things" in tried(15, one).sentence
+    single = changed("return ids[:-1], ids[1:]", "return ids")
+    assert "should give 2 things" in tried(15, single).sentence
 
 
 def test_a_function_is_told_of_what_it_uses_and_of_nothing_else():
     """Catches a line that sends somebody to mend what has nothing to do with it."""
     source = changed("Q @ K.T / Q.shape[1] ** 0.5", "Q @ K.T")
-    found = tried(8, source, embed=1, attention=3, multi_head=5).sentence
-    assert found.endswith("; first mend what it uses: gates 3, 5") and "mistake" not in found
+    sentence = tried(8, source, embed=1, attention=3, multi_head=5).sentence
+    assert sentence.endswith("; first mend what it uses: gates 3, 5") and "mistake" not in sentence
     assert "mend" not in tried(18, changed(RATE, "0.0"), attention=3).sentence
     assert SLIPS["mask_ignored"].line in tried(4, changed(*WRONG[3][1:3]), attention=3).sentence
-
-
-def test_classes_and_generators_are_looked_into():
-    """Each once: a class may hold an object of its own."""
-    text = """import numpy as np
-def a(): pass
-def b(): pass
-class C:
-    def f(self): return [a() for _ in np.ones(3)]
-c = C.only = C()
-def g(): return sum(c.f() for _ in np.ones(2))
-"""
-    module = InProcess(text).module
-    called = {*worker.called(module, "g")}
-    assert {"a", "C", "c"} & called >= {"a", "c"} and "b" not in called
 
 
 # which computes nothing for some seconds, as where torch comes from a slow disk
@@ -427,35 +388,6 @@ def test_what_is_hardly_wrong_is_wrong(number, old, new, monkeypatch):
     assert verdict.state == "wrong", verdict
     if new in ("128 ** 0.5", "32 ** 0.5"):
         assert "with the shipped weights it is right" in verdict.sentence
-
-
-def test_a_file_that_cannot_be_run_is_told_once(tmp_path):
-    """Its name may be a library's; that is told, too."""
-    (path := tmp_path / "torch.py").write_text("import torch\ntorch.from_numpy\n", "utf-8")
-    said: list[str] = []
-    assert not judge.judge(path, say=said.append) and len(said) == 2
-    assert "line 2, torch.from_numpy: AttributeError" in said[1] and "rename it" in said[1]
-
-
-def test_a_score_says_what_was_translated(monkeypatch):
-    """Also in a report: without the data, that these are made-up phrases."""
-    pairs = [("Ein Hund.", "A dog.")]
-
-    def load_split(split: str) -> list:
-        print("NOTICE: without multi30k, going on with a few made-up phrases", "(no network)" * 99)
-        return pairs
-
-    monkeypatch.setattr(tat, "load_split", load_split)
-
-    def said(w, reader, lines, seconds):
-        return ["A dog."] * (lines == ["Ein Hund."])
-
-    monkeypatch.setattr(judge, "sentences_of", said)
-    for data, name in ("phrases", "made-up phrases"), ("multi30k", "val"):
-        monkeypatch.setattr(tat, "choose_data", lambda data=data: data)
-        notice, score = judge.translations(world(), None, "val")
-        assert score.startswith(f"{name}, 1 of 1 sentences in 0 s: your code ")
-        assert notice.startswith("NOTICE: without multi30k") and len(notice) <= 140
 
 
 def test_the_empty_file(tmp_path):

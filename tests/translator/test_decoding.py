@@ -14,10 +14,9 @@ from tests.helpers import (
     greedy_by_hand,
     greedy_ids,
 )
-from translator.files import Refused, model_folder
-from translator.model_folder import read_translator
-from translator.search import Search, fast_beam
-from translator.stepping import StepwiseDecoder, check_stepwise
+from translator.files import Refused
+from translator.search import Search
+from translator.stepping import StepwiseDecoder
 
 
 class Scripted(tat.Generator):
@@ -29,33 +28,23 @@ class Scripted(tat.Generator):
 
     def __init__(self, script: list[list[int]], end: int = tat.EOS, leaving: bool = True):
         super().__init__(16, 11)
-        self.script, self.end, self.steps, self.leaving = torch.tensor(script), end, 0, leaving
+        self.script = torch.tensor(script)
+        self.end = end
+        self.steps = 0
+        self.leaving = leaving
 
     def logits(self, x: Tensor) -> Tensor:
         assert len(x) == len(self.script)
-        symbols, self.steps = self.script[:, self.steps], self.steps + 1
+        symbols = self.script[:, self.steps]
+        self.steps = self.steps + 1
         if self.leaving:
             self.script = self.script[symbols != self.end]
         scores = nn.functional.one_hot(symbols, 11).double()
         return scores.view(*x.shape[:-1], 11)
 
 
-class Same(tat.Generator):
-    """A generator of the same scores for all rows, -30 but for some tokens; it counts the rows."""
-
-    def __init__(self, scores: dict[int, float]):
-        super().__init__(16, 11)
-        self.scores, self.rows = torch.full((1, 1, 11), -30.0).double(), []
-        for token, score in scores.items():
-            self.scores[..., token] = score
-
-    def logits(self, x: Tensor) -> Tensor:
-        self.rows.append(len(x))
-        return self.scores.expand(len(x), 1, -1)
-
-
 IDS = ["document", "program"]
-both = pytest.mark.parametrize("greedy", [tat.greedy_decode, greedy_ids], ids=IDS)
+both_searches = pytest.mark.parametrize("greedy", [tat.greedy_decode, greedy_ids], ids=IDS)
 both_beams = pytest.mark.parametrize("search", [tat.beam_search, beam_ids], ids=IDS)
 
 
@@ -69,13 +58,13 @@ def varied() -> tuple[tat.Transformer, tat.Batch]:
     return model, tat.Batch(tat.pad_rows(rows))
 
 
-@both
+@both_searches
 def test_batched_greedy_equals_one_by_one(varied, greedy):
     """Catches sentences that influence each other, through padding or steps after their end."""
     model, batch = varied
-    found = greedy(model, batch.src, batch.src_mask, max_len=12).tolist()
+    rows = greedy(model, batch.src, batch.src_mask, max_len=12).tolist()
     ends = set()
-    for row, src, mask in zip(found, batch.src, batch.src_mask, strict=True):
+    for row, src, mask in zip(rows, batch.src, batch.src_mask, strict=True):
         # the program's limit is that of the sentence alone
         longest = 12 if greedy is tat.greedy_decode else max(2, 12 - int((~mask).sum()))
         expected = greedy_by_hand(model, src[mask[0]].tolist(), longest)
@@ -85,32 +74,21 @@ def test_batched_greedy_equals_one_by_one(varied, greedy):
     assert greedy(model, batch.src, batch.src_mask, 1).tolist() == [[tat.BOS]] * 40
 
 
-@both
+@both_searches
 def test_greedy_stops_when_all_have_ended(small_model, sentences, greedy):
     """Catches a loop to max_len, one that stops with the first sentence, or writes after an end."""
-    model, calls = small_model(), []
+    model = small_model()
+    calls = []
     script = [[5, 2, 9, 9, 9, 9], [2, 9, 9, 9, 9, 9], [7, 6, 5, 2, 9, 9]]
     model.generator = Scripted(script, leaving=greedy is greedy_ids)
     model.decoder.layers[0].feed_forward.register_forward_hook(lambda *_: calls.append(1))
-    found = greedy(model, sentences.src, sentences.src_mask, max_len=7)
-    assert found.tolist() == [[1, 5, 2, 0, 0], [1, 2, 0, 0, 0], [1, 7, 6, 5, 2]]
+    ids = greedy(model, sentences.src, sentences.src_mask, max_len=7)
+    assert ids.tolist() == [[1, 5, 2, 0, 0], [1, 2, 0, 0, 0], [1, 7, 6, 5, 2]]
     assert len(calls) == model.generator.steps == 4
 
 
-def test_greedy_takes_other_symbols(small_model, sentences):
-    """Or no end; catches BOS, EOS or PAD hard-coded in the loop."""
-    model = small_model()
-    model.generator = Scripted([[5, 2, 9, 9], [9, 2, 4, 4], [2, 9, 3, 3]], end=9, leaving=False)
-    asked = {"start_symbol": 8, "end_symbol": 9, "pad": 10}
-    found = tat.greedy_decode(model, sentences.src, sentences.src_mask, 9, **asked)
-    assert found.tolist() == [[8, 5, 2, 9], [8, 9, 10, 10], [8, 2, 9, 10]]
-    model.generator = Scripted([[5, 2, 9], [2, 2, 2], [7, 7, 2]], leaving=False)
-    found = tat.greedy_decode(model, sentences.src, sentences.src_mask, 4, end_symbol=None)
-    assert found.tolist() == [[1, 5, 2, 9], [1, 2, 2, 2], [1, 7, 7, 2]]
-
-
 @pytest.mark.parametrize("training", [True, False])
-@both
+@both_searches
 def test_greedy_evaluates_without_gradients_and_restores_the_mode(
     small_model, sentences, training, greedy
 ):
@@ -133,39 +111,24 @@ def test_greedy_evaluates_without_gradients_and_restores_the_mode(
     assert {module.training for module in model.modules()} == {training}
 
 
-def test_each_module_comes_back_in_its_own_mode(small_model):
-    """Catches frozen parts whose dropout is switched on with all the others."""
-    model = small_model().train()
-    model.encoder.eval()
-    with tat.evaluating(model):
-        assert not any(module.training for module in model.modules())
-    assert model.decoder.training and not model.encoder.training
-
-
 @pytest.mark.parametrize(
     "changes", [{"norm": "pre"}, {"norm": "post"}, {"positions": "learned", "d_k": 3}]
 )
 def test_stepwise_decoding_equals_parallel_decoding(small_model, sentences, changes):
     """Catches wrong positions and lost or misplaced keys, at every position, even beyond 256."""
-    model, batch = small_model(**changes), sentences
+    model = small_model(**changes)
+    batch = sentences
     tgt = torch.randint(4, 11, (3, 300))
     parallel = model(batch.src, tgt, batch.src_mask, tat.subsequent_mask(300))
     decoder = StepwiseDecoder(model, batch.src, batch.src_mask)
     assert_close(torch.stack([decoder.step(tokens) for tokens in tgt.unbind(1)], dim=1), parallel)
 
 
-def test_the_check_shows_itself(small_model, capsys):
-    """A line for each part, in order, with both times."""
-    check_stepwise(small_model(), tell=print)
-    lines = capsys.readouterr().out.splitlines()
-    layers = [f"decoder.layers.{i}" for i in range(2)]
-    assert [line.split()[0] for line in lines] == ["tgt_embed", *layers, "decoder"]
-    assert all(line.count(" ms") == 2 and line.endswith(": equal") for line in lines)
-
-
 def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):
     """Catches a part of the cache that stays when sentences move, once or twice between steps."""
-    model, batch, rows = small_model(), sentences, torch.tensor([2, 0])
+    model = small_model()
+    batch = sentences
+    rows = torch.tensor([2, 0])
     tgt = torch.randint(4, 11, (3, 6))
     decoder = StepwiseDecoder(model, batch.src, batch.src_mask)
     for t in range(3):
@@ -179,7 +142,8 @@ def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):
 
 def test_cache_projects_nothing_twice(small_model, sentences):
     """Catches keys and values that are computed twice, the source's or a target position's."""
-    model, seen = small_model(N=1), []
+    model = small_model(N=1)
+    seen = []
     for W in (model.decoder.layers[0].src_attn.W_k, model.decoder.layers[0].src_attn.W_v):
         W.register_forward_hook(lambda module, inputs, output: seen.append(output.shape[:2]))
     decoder = StepwiseDecoder(model, sentences.src, sentences.src_mask)
@@ -187,25 +151,6 @@ def test_cache_projects_nothing_twice(small_model, sentences):
         decoder.step(torch.full((3,), tat.BOS))
         assert [past.size(2) for past in decoder.past[0]] == [t, t]
     assert seen == [sentences.src.shape] * 2
-
-
-def test_a_line_far_too_long_is_translated_greedily_and_told(monkeypatch):
-    """It is decoded alone; the others keep their search."""
-    search, told = Search(read_translator(model_folder()), beam=2), []
-    monkeypatch.setattr("translator.search.LONG_LINE_TOKENS", 12)
-    long, short = "Ein Hund läuft und läuft und läuft und läuft und läuft.", "Ein Hund."
-    expected = search.translate([long]) + search.translate([short])
-    shapes = []
-
-    def watched(model, src, src_mask, max_len, beam, *given, **options):
-        shapes.append((*src.shape, beam))
-        return fast_beam(model, src, src_mask, max_len, beam, *given, **options)
-
-    monkeypatch.setattr("translator.search.fast_beam", watched)
-    found = search.translate([short, long, ""], tell=told.append, first=1001)
-    assert found == [expected[1], expected[0], ""]
-    assert len(told) == 1 and "line 1002 has" in told[0]
-    assert shapes == [(1, 13, 1), (1, 4, 2)]
 
 
 # --- Beam search ---
@@ -217,10 +162,10 @@ def test_batched_beam_equals_one_by_one(varied, beam, alpha, search):
     The search by hand never stops early, so this also tests the bound that ends the search.
     """
     model, batch = varied
-    found = search(model, batch.src, batch.src_mask, 12, beam, alpha).tolist()
+    rows = search(model, batch.src, batch.src_mask, 12, beam, alpha).tolist()
     longest = batch.src.size(1)
     lengths = set()
-    for row, src, mask in zip(found, batch.src, batch.src_mask, strict=True):
+    for row, src, mask in zip(rows, batch.src, batch.src_mask, strict=True):
         real = src[mask[0]].tolist()
         expected = beam_by_hand(model, real, 12 - (longest - len(real)), beam, alpha)
         assert row == expected + [tat.PAD] * (len(row) - len(expected))
@@ -234,23 +179,11 @@ def test_the_widest_beam_finds_the_best_of_all_sequences(alpha, search):
     """Catches every mistake of the search: its score must be the best of all 4 ** 5 endings."""
     model = tat.make_model(5, 4, 1, 16, 24, 2, dropout=0.0).eval()
     src = torch.randint(3, 5, (3, 4))
-    found = search(model, src, tat.source_mask(src), 6, beam=4**5, alpha=alpha).tolist()
+    rows = search(model, src, tat.source_mask(src), 6, beam=4**5, alpha=alpha).tolist()
     with torch.no_grad():
-        for row, one in zip(found, src, strict=True):
-            best = exhaustive_search(model, one.unsqueeze(0), 6, alpha)[1]
+        for row, source in zip(rows, src, strict=True):
+            best = exhaustive_search(model, source.unsqueeze(0), 6, alpha)[1]
             assert row == best + [tat.PAD] * (len(row) - len(best))
-
-
-def test_beam_search_computes_no_more_than_it_needs(small_model, sentences):
-    """Catches a search to its limit, and sources that stay when nothing of theirs can win."""
-    model = small_model()
-    for scores, beam, alpha, rows in (
-        ({tat.EOS: 30.0}, 3, 0.6, [9]),  # nothing can win any more
-        ({tat.EOS: 0.1, 5: 0.0}, 4, 2.0, [12, 12, 12]),  # each ending costs one of four places
-    ):
-        model.generator = Same(scores)
-        fast_beam(model, sentences.src, sentences.src_mask, 40, beam, alpha)
-        assert model.generator.rows == rows
 
 
 def test_beam_search_refuses_impossible_settings(small_model, sentences):

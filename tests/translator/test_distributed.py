@@ -72,8 +72,8 @@ def together(function: Callable[..., None], world: int, *arguments: Any) -> None
     They are copies of a process that has done nothing but import the program. Copies of this one
     were once seen to hang.
     """
-    given = (world, *arguments)
-    multiprocessing.start_processes(function, given, nprocs=world, start_method="forkserver")
+    inputs = (world, *arguments)
+    multiprocessing.start_processes(function, inputs, nprocs=world, start_method="forkserver")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -153,9 +153,10 @@ def flat(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
 def outcome(case: Case) -> Outcome:
     """The outcome of a case in this process, and those that train with it."""
     torch.manual_seed(0)
-    more = {"accumulate": case.accumulate, "optimizer": case.optimizer, "ema": case.ema}
-    settings = Settings(**SIZES, **more, tokens_per_batch=12, warmup=10)
-    model, sharded = tat.make_model(21, 21, **SIZES), case.sharded and dist.is_initialized()
+    options = {"accumulate": case.accumulate, "optimizer": case.optimizer, "ema": case.ema}
+    settings = Settings(**SIZES, **options, tokens_per_batch=12, warmup=10)
+    model = tat.make_model(21, 21, **SIZES)
+    sharded = case.sharded and dist.is_initialized()
     trainer = ParallelTrainer(model.double() if case.exact else model, settings, sharded=sharded)
     validation = trainer.validate(pairs())
     loss = over_processes(trainer.gradient(pairs(case.rows)))[0]
@@ -202,7 +203,8 @@ def test_several_processes_compute_what_one_does(tmp_path, world):
     for rank in range(world):
         outcomes = torch.load(tmp_path / f"{rank}.pt")
         for case, ours, theirs in zip(CASES, outcomes, alone, strict=True):
-            ours, near = Outcome(*ours), 1e-12 if case.exact else 1e-6
+            ours = Outcome(*ours)
+            near = 1e-12 if case.exact else 1e-6
             assert distance(theirs.gradient, ours.gradient) < near, (case, "gradient")
             assert abs(ours.loss / theirs.loss - 1) < near, (case, "loss")
             assert abs(ours.validation / theirs.validation - 1) < near, (case, "validation loss")
@@ -221,22 +223,6 @@ def test_a_run_goes_on_with_another_number_of_processes(alone, tmp_path):
     names = [sorted(read_tensors(state)[0]) for state in states]
     assert names[0] == names[1] and any("momentum" in name for name in names[0])
     assert read_translator(run / "best").languages == ("de", "en")
-
-
-@pytest.mark.skipif(not SOAK, reason="make soak starts two agents")
-def test_two_nodes_train_what_one_process_trains(alone, tmp_path):
-    """Two torchrun agents that find each other, each with its own processes, as on two machines."""
-    readme = (ROOT / "translator" / "README.md").read_text(encoding="utf-8")
-    nodes = re.search(r"`(--nnodes 2 [^`]*) HOST:\d+`", readme)[1].split()
-    nodes += [f"127.0.0.1:{free_ports(1)[0]}"]
-    training = f"{SHORT} --steps 15 --run {tmp_path / 'run'}"
-    command = launch(2 if SOAK else 1, training, *nodes)
-    command.remove("--standalone")
-    with started(command, **PIPES) as first, started(command, **PIPES) as second:
-        for agent in (first, second):
-            out, error = agent.communicate(timeout=300)
-            assert agent.returncode == 0, error[-2000:]
-    assert_alike(tmp_path / "run", alone)
 
 
 def ranks_of(agent: int) -> list[int]:
@@ -260,21 +246,22 @@ def test_a_process_that_dies_is_brought_back_and_all_stop_together(
     """
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     run = tmp_path / "run"
-    command, kept = f"{SHORT} --run {run} --steps", run / "checkpoints"
-    more = "--max-restarts=1", "--monitor-interval=0.1"
-    with started(launch(2, f"{command} 100000", *more), **PIPES) as agent:
-        wait_for("a checkpoint", (kept / "000005.safetensors").exists)
+    command = f"{SHORT} --run {run} --steps"
+    checkpoints = run / "checkpoints"
+    options = "--max-restarts=1", "--monitor-interval=0.1"
+    with started(launch(2, f"{command} 100000", *options), **PIPES) as agent:
+        wait_for("a checkpoint", (checkpoints / "000005.safetensors").exists)
         os.kill(ranks_of(agent.pid)[1], signal.SIGKILL)
-        wait_for("its checkpoint", (kept / "000015.safetensors").exists)
-        shutil.copy(kept / "000015.safetensors", tmp_path)  # before twenty others have come
+        wait_for("its checkpoint", (checkpoints / "000015.safetensors").exists)
+        shutil.copy(checkpoints / "000015.safetensors", tmp_path)  # before twenty others have come
         os.kill(ranks_of(agent.pid)[1], signal.SIGTERM)
         error = agent.communicate(timeout=240)[1]
     assert "failed (exitcode:" in error  # it was brought back
     assert_alike(run, alone, tmp_path / "000015.safetensors")
     step = int(re.search(r"stopped by SIGTERM after update (\d+), which is saved", error)[1])
-    assert read_tensors(kept / "state.safetensors")[1]["progress"]["step"] == step >= 15
+    assert read_tensors(checkpoints / "state.safetensors")[1]["progress"]["step"] == step >= 15
     train(2, f"{command} {step + 2}")
-    assert read_tensors(kept / "state.safetensors")[1]["progress"]["step"] == step + 2
+    assert read_tensors(checkpoints / "state.safetensors")[1]["progress"]["step"] == step + 2
 
 
 def join(rank: int, world: int, port: int) -> None:

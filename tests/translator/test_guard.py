@@ -8,7 +8,7 @@ import since_2017
 from practice import mistakes
 from tests.helpers import refused
 from translator.__main__ import main
-from translator.guard import advice, check_device, doubts
+from translator.guard import check_device, doubts
 from translator.run_log import read_log
 from translator.settings import Settings, build_model
 from translator.trainer import ParallelTrainer
@@ -64,8 +64,8 @@ WRONG = {
 def test_a_mistake_is_told_in_one_line(name):
     """Catches a wire, a loss or a gradient that is no longer looked at."""
     with mistakes.made(name):
-        found = list(doubts(trainer()))
-    assert any(WRONG[name] in doubt and "\n" not in doubt for doubt in found), found
+        notes = list(doubts(trainer()))
+    assert any(WRONG[name] in doubt and "\n" not in doubt for doubt in notes), notes
 
 
 def test_a_training_tells_and_goes_on(tmp_path, capsys):
@@ -140,10 +140,3 @@ def test_a_device_that_rounds_is_not_refused(monkeypatch):
 
     monkeypatch.setattr(nn.Module, "to", rounded)
     check_device(model, DEVICE, 0.1)
-
-
-def test_the_advice_fits_the_device(monkeypatch):
-    """For a Mac, for AMD and for the rest."""
-    assert "PYTORCH_ENABLE_MPS_FALLBACK=1" in advice(torch.device("mps"))
-    monkeypatch.setattr(torch.version, "hip", "6.4")
-    assert "ROCm" in advice(torch.device("cuda"))

@@ -9,7 +9,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
@@ -27,7 +26,6 @@ import the_annotated_transformer as tat
 from tests.helpers import SOAK, Touch, refused, same
 from translator.__main__ import main
 from translator.captions import caption_corpus
-from translator.files import Refused
 from translator.marian import (
     HUB_FILES,
     NEVER,
@@ -58,7 +56,8 @@ def captions() -> list[list[str]]:
 @pytest.fixture(scope="module")
 def pieces(captions, tmp_path_factory) -> Path:
     """A folder with source.spm, target.spm and vocab.json, as real models have them."""
-    folder, tokens = tmp_path_factory.mktemp("pieces"), ["</s>", "<unk>", ">>fra<<"]
+    folder = tmp_path_factory.mktemp("pieces")
+    tokens = ["</s>", "<unk>", ">>fra<<"]
     for name, side in zip(("source", "target"), captions, strict=True):
         with (folder / f"{name}.spm").open("wb") as out:
             sentencepiece.SentencePieceTrainer.train(
@@ -70,8 +69,8 @@ def pieces(captions, tmp_path_factory) -> Path:
         tokens += [model.id_to_piece(i) for i in range(2, model.get_piece_size())]
     tokens = [*dict.fromkeys(tokens), "<pad>"]
     (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
-    about = {"source_lang": "de", "target_lang": "en"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+    config = {"source_lang": "de", "target_lang": "en"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return folder
 
 
@@ -126,89 +125,50 @@ def test_logits_and_translations_are_those_of_hugging_face(name, pieces, caption
     assert translator.languages == ("de", "en")
     # of theirs; each is one of our tokens
     rows = ordered(json.loads((pieces / "vocab.json").read_text()))[1]
-    own = {row: i for i, row in enumerate(rows) if i not in (tat.PAD, tat.BOS)}
+    id_of_row = {row: i for i, row in enumerate(rows) if i not in (tat.PAD, tat.BOS)}
     cut = MarianTokenizer.from_pretrained(str(tmp_path / "hub"))
     batch = cut(captions[0][:12], return_tensors="pt", padding=True)
-    src, tgt = sources(translator, captions[0][:12]), torch.randint(4, len(rows), (12, 9))
+    src = sources(translator, captions[0][:12])
+    tgt = torch.randint(4, len(rows), (12, 9))
     tgt[:, 0] = tat.BOS
-    given = torch.tensor(rows)[tgt]
     with torch.inference_mode():
-        expected = theirs(**batch, decoder_input_ids=given).logits[..., rows[2:]]
-        found = model(src, tgt, tat.source_mask(src), tat.subsequent_mask(9))[..., 2:]
+        expected = theirs(**batch, decoder_input_ids=torch.tensor(rows)[tgt]).logits[..., rows[2:]]
+        logits = model(src, tgt, tat.source_mask(src), tat.subsequent_mask(9))[..., 2:]
         near = 1e-5 * float(expected.abs().max())
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=near)
-        options = {"max_new_tokens": 15, "bad_words_ids": [[len(own)]], "do_sample": False}
+        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=near)
+        options = {"max_new_tokens": 15, "bad_words_ids": [[len(id_of_row)]], "do_sample": False}
         written = theirs.generate(**batch, num_beams=1, **options)
         greedy = Search(translator).decode(model, src, tat.source_mask(src), 16)
-    for ours, others in zip(greedy.tolist(), written.tolist(), strict=True):
-        known = [own[i] for i in others[1:] if i in own]
-        kept = [i for i in ours[1:] if i != tat.PAD]  # a padded source has a lower limit
-        assert kept == known[: len(kept)] and len(kept) >= 1
-
-
-def test_pytorchs_own_format_is_read_too(pieces, tmp_path):
-    theirs = hub_model(pieces, tmp_path / "hub")
-    expected = dict(read_hub(tmp_path / "hub").model.named_parameters())
-    (tmp_path / "hub" / "model.safetensors").unlink()
-    file = tmp_path / "hub" / "pytorch_model.bin"
-    torch.save(theirs.state_dict(), file)
-    assert same(dict(read_hub(tmp_path / "hub").model.named_parameters()), expected)
+    for our_ids, their_rows in zip(greedy.tolist(), written.tolist(), strict=True):
+        their_ids = [id_of_row[row] for row in their_rows[1:] if row in id_of_row]
+        our_ids = [i for i in our_ids[1:] if i != tat.PAD]  # a padded source has a lower limit
+        assert our_ids == their_ids[: len(our_ids)] and len(our_ids) >= 1
 
 
 def test_pieces_are_those_of_sentencepiece(pieces, captions, hub):
     """On captions, both sides, and on strange text that is known; a language's mark is a token."""
     tokenizer = read_hub(hub).tokenizer
+    vocabulary = tokenizer.vocabulary.get_vocab()
     for name, language, side in (("source", "de", captions[0]), ("target", "en", captions[1])):
         model = sentencepiece.SentencePieceProcessor(model_file=str(pieces / f"{name}.spm"))
         spaces = "  " + side[0].replace(" ", "\t \u00a0") + " "
         for text in [*side[: None if SOAK else 400], spaces, "①", ""]:
             expected = model.encode(text, out_type=str)
-            found = tokenizer.tokens(tokenizer.encode(text, language))
-            known = tokenizer.vocabulary.get_vocab()
-            assert found == [piece if piece in known else "<unk>" for piece in expected]
-            back = tokenizer.decode(tokenizer.encode(text, language))
-            assert "<unk>" in found or back == model.decode(expected)
+            tokens = tokenizer.tokens(tokenizer.encode(text, language))
+            assert tokens == [piece if piece in vocabulary else "<unk>" for piece in expected]
+            decoded = tokenizer.decode(tokenizer.encode(text, language))
+            assert "<unk>" in tokens or decoded == model.decode(expected)
     assert tokenizer.tokens(tokenizer.encode(">>fra<< Ein Hund", "de"))[:2] == [">>fra<<", "▁Ein"]
-
-
-def test_letters_in_parts_and_the_names_of_tokens_are_text(pieces, hub, capsys):
-    """As SentencePiece has it; a mark is one in front of a sentence alone.
-
-    One that is not known is said.
-    """
-    translator = read_hub(hub)
-    tokenizer = translator.tokenizer
-    model = sentencepiece.SentencePieceProcessor(model_file=str(pieces / "source.spm"))
-    known = tokenizer.tokens(range(len(tokenizer)))
-    marked = ("Ein </s> Hund <pad> <s> <unk>", "Ein >>fra<< Hund", "ein <strong>Hund</strong>")
-    for text in ("Ein Ma\u0308dchen", *marked):
-        expected = model.encode(unicodedata.normalize("NFC", text), out_type=str)
-        found = tokenizer.encode(text, "de")
-        pieces_known = [piece if piece in known else "<unk>" for piece in expected]
-        assert tokenizer.tokens(found) == pieces_known
-        assert not {tat.PAD, tat.BOS, tat.EOS} & {*found, *tokenizer.encode(text, "en")}
-    for text in (">>fra<< Ein Hund", " >>fra<<Ein Hund"):
-        tokens = tokenizer.tokens(tokenizer.encode(text, "de"))
-        plain = tokenizer.tokens(tokenizer.encode("Ein Hund", "de"))
-        assert tokens[0] == ">>fra<<" and tokens[1:] == plain
-    notes, found = [], Search(translator)
-    for _ in range(2):
-        found.translate([">>xyz<< Ein Hund", ">>fra<< Ein Hund"], notes.append)
-    assert notes == ["the model does not know >>xyz<<, which it takes for text"]
 
 
 def test_an_imported_model_is_a_folder_like_any_other(
     pieces, captions, tmp_path, capsys, monkeypatch
 ):
-    """It translates, is scored, explained, exported, averaged to half its size, trained further."""
+    """It translates, is scored, explained, exported to half its size, and trained further."""
     monkeypatch.setenv("ANNOTATED_DEVICE", "cpu")
-    theirs = hub_model(pieces, tmp_path / "opus-mt-de-en", encoder_layers=2, decoder_layers=1)
+    hub_model(pieces, tmp_path / "opus-mt-de-en", encoder_layers=2, decoder_layers=1)
     out = str(tmp_path / "ours")
     assert main(["import", str(tmp_path / "opus-mt-de-en"), "--out", out]) == 0
-    bias = len(theirs.final_logits_bias[0]) + 1  # no parameter there; ours has a row more, for <s>
-    matrices = [p for name, p in theirs.named_parameters() if "embed_positions" not in name]
-    count = sum(p.numel() for p in matrices) + bias + 32
-    assert f"de to en, {count:,} parameters" in capsys.readouterr().out
     lines = captions[0][:6]
     ours = read_translator(Path(out), torch.device("cpu"))
     direct = read_hub(tmp_path / "opus-mt-de-en")
@@ -235,16 +195,17 @@ def test_ctranslate2_translates_alike(pieces, captions, tmp_path, monkeypatch):
     hub_model(pieces, tmp_path / "hub", encoder_layers=2, decoder_layers=1)
     translator = import_marian(str(tmp_path / "hub"), tmp_path / "ours")
     assert main(["export", "--model", str(tmp_path / "ours"), "--out", str(tmp_path / "ct2")]) == 0
-    lines, tokenizer = captions[0][:10], translator.tokenizer
+    lines = captions[0][:10]
+    tokenizer = translator.tokenizer
     tokens = [tokenizer.tokens(tokenizer.encode(text, "de")) for text in lines]
     served = ctranslate2.Translator(str(tmp_path / "ct2"))
-    found = served.translate_batch(tokens, beam_size=1, max_decoding_length=20)
+    results = served.translate_batch(tokens, beam_size=1, max_decoding_length=20)
     src = sources(translator, lines)
     longest = 21 + src.size(1)  # a padded source has a lower limit
     ours = Search(translator).decode(translator.model, src, tat.source_mask(src), longest).tolist()
-    for theirs, ids in zip(found, ours, strict=True):
-        known = tokenizer.tokens(i for i in ids[1:] if i not in (tat.EOS, tat.PAD))
-        assert theirs.hypotheses[0] == known[:20]
+    for theirs, ids in zip(results, ours, strict=True):
+        expected = tokenizer.tokens(i for i in ids[1:] if i not in (tat.EOS, tat.PAD))
+        assert theirs.hypotheses[0] == expected[:20]
 
 
 def write_npz(translator: tat.Translator, out: Path) -> None:
@@ -323,9 +284,9 @@ def test_other_norms_and_shared_matrices_arrive(norm, tie, npz, tmp_path):
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.3 * torch.randn_like(p))
-        tables = [part.embeddings.table for part in (model.src_embed, model.tgt_embed)]
-        for table in (*tables, model.generator.proj):
-            table.weight[[tat.PAD, tat.BOS]] = 0
+        for embed in (model.src_embed, model.tgt_embed):
+            embed.embeddings.table.weight[[tat.PAD, tat.BOS]] = 0
+        model.generator.proj.weight[[tat.PAD, tat.BOS]] = 0
         model.generator.proj.bias[[tat.PAD, tat.BOS, tat.UNK]] = NEVER
     write_npz(tat.Translator(model.eval(), tokenizer, ("de", "en")), tmp_path / "other")
     for name in ("source", "target"):
@@ -338,19 +299,18 @@ def test_other_norms_and_shared_matrices_arrive(norm, tie, npz, tmp_path):
     }
     assert same(dict(model.named_parameters()), dict(back.model.named_parameters()))
     src, tgt = torch.randint(4, size, (2, 7)), torch.randint(4, size, (2, 5))
-    given = src, tgt, tat.source_mask(src), tat.subsequent_mask(5)
-    torch.testing.assert_close(model(*given), back.model(*given), rtol=0, atol=0)
+    inputs = src, tgt, tat.source_mask(src), tat.subsequent_mask(5)
+    torch.testing.assert_close(model(*inputs), back.model(*inputs), rtol=0, atol=0)
 
 
 # Each gives a function that spoils one thing in a folder of the hub.
-def arrays(others: dict, name: str = "model.safetensors") -> Callable[[Path], None]:
-    """Other weights, or none for None, in a file of this name."""
+def arrays(changes: dict) -> Callable[[Path], None]:
+    """Other weights, or none for None."""
 
     def spoil(folder: Path) -> None:
-        whole = load_file(folder / "model.safetensors") | others
-        (folder / "model.safetensors").unlink()
-        save = save_file if name == "model.safetensors" else torch.save
-        save({name: array for name, array in whole.items() if array is not None}, folder / name)
+        weights = load_file(folder / "model.safetensors") | changes
+        present = {name: array for name, array in weights.items() if array is not None}
+        save_file(present, folder / "model.safetensors")
 
     return spoil
 
@@ -359,8 +319,11 @@ def content(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], Non
     return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
 
 
-def config(**others) -> Callable[[Path], None]:
-    return content("config.json", lambda data: json.dumps(json.loads(data) | others).encode())
+def config(**changes) -> Callable[[Path], None]:
+    return content("config.json", lambda data: json.dumps(json.loads(data) | changes).encode())
+
+
+FIRST = "model.encoder.layers.0.self_attn.q_proj.weight"
 
 
 def a_pickle(folder: Path) -> None:
@@ -369,26 +332,14 @@ def a_pickle(folder: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Touch(Path("stolen"))))
 
 
-FIRST, TABLE = "model.encoder.layers.0.self_attn.q_proj.weight", "model.shared.weight"
-SSRU, HEAD = "model.encoder.layers.0.ssru.weight", {"lm_head.weight": torch.zeros(1)}
-NO_PREFIX = b"\x1a\x02\x18\x00"  # field 3 of the third part is add_dummy_prefix
 BAD = {
     "a pickle": (a_pickle, "pytorch_model.bin: damaged"),
     "truncated": (content("model.safetensors", lambda b: b[:-100]), "model.safetensors: damaged"),
     "a shape":
         (arrays({FIRST: torch.zeros(3, 3)}), f"{FIRST} has shape (3, 3), but (32, 32) is needed"),
     "an array less": (arrays({FIRST: None}), f"it has no array {FIRST}"),
-    "an array more": (arrays({SSRU: torch.zeros(1)}), f"its array {SSRU}"),
-    "another copy": (arrays({"lm_head.weight": torch.ones(320, 32)}, "pytorch_model.bin"),
-                     "lm_head.weight differs"),
-    "a smaller table": (arrays({TABLE: torch.zeros(50, 32)} | HEAD), f"{TABLE} has shape (50, 32)"),
-    "not finite": (arrays({FIRST: torch.full((32, 32), torch.inf)}),
-                   "q_proj.weight has weights that are not finite"),
+    "an array more": (arrays({"model.ssru": torch.zeros(1)}), "its array model.ssru"),
     "pieces that end early": (content("source.spm", lambda b: b[:1203]), "source.spm: damaged"),
-    "suffixes": (content("source.spm", lambda b: b + NO_PREFIX), "source.spm: it treats spaces"),
-    "ids": (content("vocab.json", lambda b: b'{"</s>": 0, "<unk>": 7}'),
-            "vocab.json: its ids are not 0, 1, 2"),
-
     "a vocabulary less": (content("vocab.json", lambda b: b.replace(b', "<pad>": 319', b"")),
                           "pad_token_id is 319, but vocab.json has <pad> at None"),
     "gelu": (config(activation_function="gelu"), "activation_function is 'gelu'"),
@@ -396,34 +347,13 @@ BAD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("spoil", "said"), BAD.values(), ids=BAD)
-def test_a_bad_folder_is_refused_in_one_line(spoil, said, hub, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(("spoil", "message"), BAD.values(), ids=BAD)
+def test_a_bad_folder_is_refused_in_one_line(spoil, message, hub, tmp_path, capsys, monkeypatch):
     """The line names the file and the array; nothing is executed, and nothing is left behind."""
     monkeypatch.chdir(tmp_path)
     spoil(hub)
-    error = refused(capsys, "import hub --out ours")
-    assert said in error and len(error) < 400
-    assert "weights_only" not in error and "trust" not in error
+    assert message in refused(capsys, "import hub --out ours")
     assert not (tmp_path / "ours").exists() and not (tmp_path / "stolen").exists()
-
-
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        ("type: s2s", "--type is s2s"),
-        ("transformer-preprocess: 'x'", "norms"),
-        ("enc-depth: 9", "encoder_l3_self_W"),
-    ],
-)
-def test_options_of_marian_that_are_not_known_are_named(option, said, npz, tmp_path):
-    arrays = dict(np.load(npz / "model.npz"))
-    text = arrays["special:model.yml"].tobytes().rstrip(b"\0").decode()
-    name = option.partition(":")[0]
-    lines = [option if line.startswith(f"{name}:") else line for line in text.splitlines()]
-    arrays["special:model.yml"] = np.frombuffer(("\n".join(lines) + "\n\0").encode(), np.int8)
-    np.savez(npz / "model.npz", **arrays)
-    with pytest.raises(Refused, match=said):
-        read_own(npz)
 
 
 def test_a_name_on_the_hub_is_found_in_the_cache(hub, tmp_path, capsys, monkeypatch):

@@ -78,9 +78,9 @@ def test_8_bits_are_the_weights_nearly(shipped):
     console.log(JSON.stringify(asked.names.map((name) => [...tensors[name].data])));
     """
     for numbers, parameter in zip(node(script, content), parameters.values(), strict=True):
-        found = torch.tensor(numbers).view_as(parameter)
+        weights = torch.tensor(numbers).view_as(parameter)
         step = parameter.abs().amax(-1, keepdim=True) / 127 if parameter.ndim > 1 else 0.0
-        assert ((found - parameter).abs() <= 0.6 * step + 1e-6).all()
+        assert ((weights - parameter).abs() <= 0.6 * step + 1e-6).all()
 
 
 def test_sizes(page, tmp_path):
@@ -115,12 +115,12 @@ def test_the_card_has_the_score_of_these_weights(tmp_path, capsys):
     expected = f"BLEU {row['bleu']:.1f} ± {row['bleu_half_width']:.1f} and chrF"
     assert expected in text and "60 sentences (captions, val; greedy)" in text
     assert "Nobody has measured it yet." in made(tmp_path).read_text("utf-8")
-    for wrong, message in (
+    for changed, message in (
         (row | {"weights": "0"}, "the score of other weights than"),
         ({"bleu": 3}, "not what evaluate --json prints"),
         ({"weights": row["weights"], "bleu": "<b>"}, "not what evaluate --json prints"),
     ):
-        score.write_text(json.dumps(wrong))
+        score.write_text(json.dumps(changed))
         assert message in refused(capsys, f"export --to page --out {out} --score {score}")
 
 
@@ -155,14 +155,14 @@ def test_what_no_page_can_have_is_refused(tmp_path, capsys, options, message):
 
 def test_models_that_no_page_can_run_are_refused(shipped):
     """Whole words, Marian's layers, and another layer than the paper's, by name."""
-    marian, other = copy.deepcopy(shipped.model), copy.deepcopy(shipped.model)
+    marian, changed = copy.deepcopy(shipped.model), copy.deepcopy(shipped.model)
     marian.src_embed.positions = since.SplitPositions(128, 0.0, 64)
-    other.encoder.layers[1].feed_forward = torch.nn.Identity()
+    changed.encoder.layers[1].feed_forward = torch.nn.Identity()
     words = SimpleNamespace(words=True)
     for translator, message in (
         (shipped._replace(tokenizer=words), "whole words need spaCy's rules"),
         (shipped._replace(model=marian), "a model that Marian trained"),
-        (shipped._replace(model=other), r"encoder\.layers\.1 .* is not the paper's"),
+        (shipped._replace(model=changed), r"encoder\.layers\.1 .* is not the paper's"),
     ):
         with pytest.raises(Refused, match=message):
             page_export.page_content(Path("x"), translator, "float16")

@@ -43,13 +43,13 @@ facts.patch = Trace.patched(translator, sentences, facts.ids.slice(0, -1));
 
 def test_a_doubtful_word_is_marked_whole():
     """Catches tokens judged alone, and the probability of a word that a reader has chosen."""
-    given = [{"chosen": p} for p in (0.9, 0.6, 0.6, 0.1, 0.3)]
-    given[3]["own"] = 0.5
+    steps = [{"chosen": p} for p in (0.9, 0.6, 0.6, 0.1, 0.3)]
+    steps[3]["own"] = 0.5
     script = """
         import { doubtful } from "./views/trust.js";
         console.log(JSON.stringify(doubtful(asked.steps, (i) => asked.starts[i])));
     """
-    marked = node(script, {"steps": given, "starts": [1, 1, 0, 1, 1]})
+    marked = node(script, {"steps": steps, "starts": [1, 1, 0, 1, 1]})
     assert marked == [False, True, True, False, True]
 
 
@@ -65,14 +65,15 @@ def facts(shipped) -> dict:
     return facts_of(shipped, SENTENCE, INTERVENTIONS)
 
 
-def equal(found: list, expected: Tensor) -> None:
-    found = torch.tensor(found, dtype=torch.float)
-    torch.testing.assert_close(found, expected.float(), rtol=1e-3, atol=1e-3)
+def equal(numbers: list, expected: Tensor) -> None:
+    numbers = torch.tensor(numbers, dtype=torch.float)
+    torch.testing.assert_close(numbers, expected.float(), rtol=1e-3, atol=1e-3)
 
 
 @torch.inference_mode()
 def test_the_encoders_numbers_are_pytorchs(facts, shipped):
-    model, src = shipped.model, torch.tensor([facts["src"]])
+    model = shipped.model
+    src = torch.tensor([facts["src"]])
     assert facts["src"] == [*shipped.tokenizer.encode(SENTENCE, "de"), tat.EOS]
     rows = model.src_embed.embeddings.table.weight[src[0]]
     x = model.src_embed(src)
@@ -80,7 +81,7 @@ def test_the_encoders_numbers_are_pytorchs(facts, shipped):
     for name, expected in states.items():
         equal(facts[name], expected)
     equal(facts["positions"], tat.positional_encoding(src.size(1), rows.size(1)))
-    for found, layer in zip(facts["layers"], model.encoder.layers, strict=True):
+    for twin, layer in zip(facts["layers"], model.encoder.layers, strict=True):
         first, second, attn = *layer.sublayer, layer.self_attn
         normed = first.norm(x)
         matrices = (attn.W_q, attn.W_k, attn.W_v)
@@ -94,7 +95,7 @@ def test_the_encoders_numbers_are_pytorchs(facts, shipped):
         steps |= {"scores": scores, "weights": scores.softmax(-1)}
         steps |= {"attended": attended, "between": between, "inner": inner, "after": after[0]}
         for name, expected in steps.items():
-            equal(found[name], expected)
+            equal(twin[name], expected)
         x = after
     equal(facts["memory"], model.encode(src, None)[0])
 
@@ -103,17 +104,19 @@ def test_the_encoders_numbers_are_pytorchs(facts, shipped):
 def test_a_model_with_rotary_positions_turns_queries_and_keys(shipped):
     """Catches scores of unturned vectors, at once or step by step, and positions still added."""
     translator = small_translator(shipped, positions="rotary", N=3, h=4)
-    model, facts = translator.model, facts_of(translator, "Zwei Frauen lesen.")
+    model = translator.model
+    facts = facts_of(translator, "Zwei Frauen lesen.")
     src, ids = torch.tensor([facts["src"]]), torch.tensor([facts["whole"]])
     assert not torch.tensor(facts["positions"]).any()
-    for found, layer in zip(facts["layers"], model.encoder.layers, strict=True):
-        attn, normed = layer.self_attn, torch.tensor([found["normed"]])
+    for twin, layer in zip(facts["layers"], model.encoder.layers, strict=True):
+        attn = layer.self_attn
+        normed = torch.tensor([twin["normed"]])
         heads = (W(normed).unflatten(-1, (attn.h, -1)) for W in (attn.W_q, attn.W_k))
         Q, K = (since.rotated(head.transpose(1, 2)) for head in heads)
         scores = (Q @ K.mT)[0] / Q.size(-1) ** 0.5
-        equal(found["scores"], scores)
-        equal(found["weights"], scores.softmax(-1))
-        equal(found["attended"], attn(normed, normed, normed)[0])
+        equal(twin["scores"], scores)
+        equal(twin["weights"], scores.softmax(-1))
+        equal(twin["attended"], attn(normed, normed, normed)[0])
     memory = model.encode(src, None)
     equal(facts["memory"], memory[0])
     mask = tat.subsequent_mask(ids.size(1) - 1)
@@ -124,12 +127,16 @@ def test_a_model_with_rotary_positions_turns_queries_and_keys(shipped):
 @torch.inference_mode()
 def test_the_decoders_numbers_are_pytorchs(facts, shipped):
     """Logits and weights of every step, the logit lens, and the translation with a head removed."""
-    model, src, T = shipped.model, torch.tensor([facts["src"]]), len(facts["steps"])
-    most, options = src.size(1) + 50, {"beam": tat.BEAM, "alpha": tat.ALPHA}
-    ids = torch.tensor(fast_beam(model, src, tat.source_mask(src), most, **options)[0][0].ids)
+    model = shipped.model
+    src = torch.tensor([facts["src"]])
+    T = len(facts["steps"])
+    limit = src.size(1) + 50
+    options = {"beam": tat.BEAM, "alpha": tat.ALPHA}
+    ids = torch.tensor(fast_beam(model, src, tat.source_mask(src), limit, **options)[0][0].ids)
     assert facts["ids"] == ids.tolist()
     assert facts["translation"] == shipped.tokenizer.decode(ids.tolist())
-    states, tgt = [], ids[None, :-1]
+    states = []
+    tgt = ids[None, :-1]
 
     def keep(*found):
         return states.append(found[-1])
@@ -142,9 +149,9 @@ def test_the_decoders_numbers_are_pytorchs(facts, shipped):
     expected = torch.stack([state[0] for state in states], 1)
     equal([step["states"] for step in facts["steps"]], expected)
     # (layers, T)
-    said = model.generator.logits(model.decoder.norm(torch.cat(states))).softmax(-1).max(-1)
-    assert [[one["id"] for one in step] for step in facts["lens"]] == said.indices.T.tolist()
-    equal([[one["p"] for one in step] for step in facts["lens"]], said.values.T)
+    lens = model.generator.logits(model.decoder.norm(torch.cat(states))).softmax(-1).max(-1)
+    assert [[token["id"] for token in step] for step in facts["lens"]] == lens.indices.T.tolist()
+    equal([[token["p"] for token in step] for step in facts["lens"]], lens.values.T)
     maps = tat.attention_maps(shipped, SENTENCE, lambda *_, **__: ids[None]).maps
     for n in range(len(states)):
         cross = torch.tensor([step["cross"][n][0] for step in facts["steps"]])  # (T, h, S)
@@ -164,14 +171,15 @@ def test_neighbours_and_patches_are_the_documents(facts, shipped):
     table = shipped.model.src_embed.embeddings.table.weight
     cosines = torch.nn.functional.cosine_similarity(table, table[facts["src"][1]][None])
     near = cosines.topk(9).indices.tolist()[1:]
-    assert [one["id"] for one in facts["near"]] == near
-    equal([one["cosine"] for one in facts["near"]], cosines[near])
-    found, layers = facts["patch"], shipped.model.decoder.layers
-    prefix = shipped.tokenizer.decode(facts["ids"][: found["at"] + 1])
-    assert prefix == "Two" and len(found["rows"]) == 8
-    for row in found["rows"]:
+    assert [neighbour["id"] for neighbour in facts["near"]] == near
+    equal([neighbour["cosine"] for neighbour in facts["near"]], cosines[near])
+    patch = facts["patch"]
+    layers = shipped.model.decoder.layers
+    prefix = shipped.tokenizer.decode(facts["ids"][: patch["at"] + 1])
+    assert prefix == "Two" and len(patch["rows"]) == 8
+    for row in patch["rows"]:
         kind = "src_attn" if row["kind"] == "cross" else "self_attn"
         attentions = [getattr(layers[n], kind) for n in row["layers"]]
         pair = (SENTENCE, SENTENCE.replace("Frauen", "Kinder"))
         p = tat.patched(shipped, pair, prefix, attentions)
-        equal(row["p"], p[found["names"]])
+        equal(row["p"], p[patch["names"]])

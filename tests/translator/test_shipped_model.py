@@ -51,7 +51,7 @@ def test_the_command_on_the_card_translates(model, capsys):
     command = shlex.split(re.search(command, card(model), re.M)[1])
     named = Path(command[2]) if command[1] == "--model" else Path(tat.SHIPPED_MODEL)
     assert named.name == model.name
-    assert main([part if part != str(named) else str(model) for part in command]) == 0
+    assert main([word if word != str(named) else str(model) for word in command]) == 0
     words = set(re.findall(r"\w+", capsys.readouterr().out.lower()))
     assert {"dog", "through", "snow"} <= words or {"hund", "durch", "schnee"} <= words
 
@@ -64,11 +64,12 @@ def test_the_card_quotes_saved_rows(model):
     kinds = ["bleu", "bleu_lower", "chrf", "bleu_moses"]
     assert len(quoted) >= 4
     for split, search, figures in quoted:
-        found = figures.split(" | ")
-        assert len(found) >= 3
+        scores = figures.split(" | ")
+        assert len(scores) >= 3
         alike = [r for r in rows if (r["split"], r["search"]) == (split, search)]
-        assert found in [[f"{r[k]:.2f}" for k in kinds[: len(found)]] for r in alike]
-    last, flat = rows[-1], " ".join(text.split())
+        assert scores in [[f"{r[k]:.2f}" for k in kinds[: len(scores)]] for r in alike]
+    last = rows[-1]
+    flat = " ".join(text.split())
     minutes = f"{last['minutes']:.0f} minutes"
     for quote in (last["bleu_signature"], last["command"], last["commit"], minutes):
         assert quote in flat, quote
@@ -78,8 +79,8 @@ def test_the_card_quotes_saved_rows(model):
 @each_model
 def test_the_rows_are_those_of_the_files(model, multi30k):
     row = [r for r in saved(model) if r["split"] == "val" and r["search"] == "greedy"][-1]
-    found = quality.scores(read_translator(model), str(multi30k), "val")
-    assert found["bleu"] == pytest.approx(row["bleu"], abs=0.15)
+    scores = quality.scores(read_translator(model), str(multi30k), "val")
+    assert scores["bleu"] == pytest.approx(row["bleu"], abs=0.15)
 
 
 def test_the_first_translations_stay_the_same(multi30k):
@@ -90,7 +91,7 @@ def test_the_first_translations_stay_the_same(multi30k):
     if not (multi30k / "test_2016_flickr.de.gz").is_file():
         pytest.skip("test_2016_flickr is not here")
     lines = list(itertools.islice(read_lines(multi30k / "test_2016_flickr.de.gz"), 50))
-    found = Search(read_translator(MODEL), tat.BEAM).translate(lines)
+    texts = Search(read_translator(MODEL), tat.BEAM).translate(lines)
     before = Path(__file__).with_name("translations.txt").read_text(encoding="utf-8").splitlines()
-    different = [pair for pair in zip(found, before, strict=True) if pair[0] != pair[1]]
+    different = [pair for pair in zip(texts, before, strict=True) if pair[0] != pair[1]]
     assert len(before) == 50 and len(different) <= 1, different

@@ -1,12 +1,9 @@
-"""Where the program runs: in notebooks, without readers, and beside what is there already."""
+"""Where the program runs: in notebooks, and beside what a reader has there already."""
 
 import base64
 import builtins
 import io
 import json
-import os
-import shutil
-import signal
 import sys
 import types
 from collections.abc import Iterator
@@ -16,17 +13,12 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-import since_2017
 import the_annotated_transformer as tat
 from tests.helpers import ROOT, caption_files, refused
-from translator import plan, search
 from translator.__main__ import main
 from translator.files import model_folder
-from translator.processes import stop_requests
-from translator.run_log import read_log
 from translator.scoring import score
-from translator.sources import Corpus, load_pairs, warn_of_hidden
-from translator.trainer import ParallelTrainer
+from translator.sources import load_pairs
 
 SMALL = "--N 1 --d-model 8 --d-ff 8 --h 1 --bpe 50 --tokens-per-batch 400"
 
@@ -42,26 +34,16 @@ class Cell(io.TextIOBase):
         return len(text)
 
 
-def unread() -> io.TextIOWrapper:
-    """A pipe whose reader has gone."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    return os.fdopen(writing, "w")
-
-
 # --- Streams ---
 def test_every_command_works_from_a_cell(monkeypatch, tmp_path):
-    """Where streams have neither `reconfigure` nor `buffer` nor `fileno`.
-
-    Catches a command that wants a terminal.
-    """
-    out, error = Cell(), Cell()
+    """Where streams have neither `reconfigure` nor `buffer` nor `fileno`."""
+    out = Cell()
+    error = Cell()
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", error)
     run = str(tmp_path / "run")
-    command = f"train --data captions --run {run} {SMALL} --steps 2 --checkpoint-every 1"
-    assert main(command.split()) == 0
     for command in (
+        f"train --data captions --run {run} {SMALL} --steps 2 --checkpoint-every 1",
         f"translate Hund --model {run}",
         f"evaluate --data captions --split test --model {run} --beam 1",
         f"average {run} --last 2 --out {run}2",
@@ -74,23 +56,6 @@ def test_every_command_works_from_a_cell(monkeypatch, tmp_path):
     assert "BLEU" in out.text and "100%" in out.text
     assert main(["translate", "Hund", "--model", "nowhere"]) == 2
     assert error.text.count("error: ") == 1
-
-
-def test_a_training_goes_on_when_nobody_reads(monkeypatch, capsys, tmp_path):
-    """`train | head`; catches success without a model. Scores that nobody gets are no success.
-
-    Translations are: their reader may have enough, such as `head`.
-    """
-    run = tmp_path / "run"
-    training = f"train --data captions --run {run} {SMALL} --steps 10 --checkpoint-every 5"
-    scores = f"evaluate --data captions --split test --beam 1 --json --model {run}"
-    for command, status, told in ((training, 0, 1), (scores, 2, 1), ("translate Hund", 0, 0)):
-        with monkeypatch.context() as patch, unread() as stream:
-            patch.setattr(sys, "stdout", stream)
-            assert main(command.split()) == status
-        said = capsys.readouterr().err
-        assert said.count("\n") == said.count("standard output") == told
-    assert read_log(run)[-1]["step"] == 10 and (run / "model.safetensors").is_file()
 
 
 @pytest.fixture
@@ -119,15 +84,13 @@ def test_what_a_reader_has_is_not_written_over(capsys, tmp_path):
     mine.mkdir()
     (mine / "train.de").write_text("meins\n")
     assert "exists already" in refused(capsys, f"captions --out {mine}")
-    assert [path.read_text() for path in mine.iterdir()] == ["meins\n"]
     (mine / "in").write_bytes(b"Hund\nK\xe4se\n")
     (mine / "out").write_text("hours of work\n")
     command = f"translate --beam 1 --input {mine / 'in'} --output {mine / 'out'}".split()
     assert main(command) == 2
     assert (mine / "out").read_text() == "hours of work\n"
     (ready,) = mine.glob("out.*.annotated-partial")
-    assert ready.read_text().count("\n") == 1
-    assert f"is as it was, and the lines that were ready are in {ready}" in capsys.readouterr().err
+    assert ready.read_text().count("\n") == 1 and str(ready) in capsys.readouterr().err
     ready.unlink()
     (mine / "in").write_text("Ein Hund.\n")
     assert main(command) == 0
@@ -136,25 +99,19 @@ def test_what_a_reader_has_is_not_written_over(capsys, tmp_path):
 
 
 def test_the_judge_writes_over_nothing_and_returns_what_it_found(monkeypatch, capsys, tmp_path):
-    """Also in a cell, where leaving Python is no answer.
-
-    Catches the reader's code, or an earlier report, that is emptied.
-    """
-    mine, report = tmp_path / "mine.py", tmp_path / "report"
+    """Catches the reader's code, or an earlier report, that is emptied."""
+    mine = tmp_path / "mine.py"
+    report = tmp_path / "report"
     command = ["judge", str(mine), "--report"]
     mine.write_text("mine")
     report.write_text("earlier")
     assert f"--report is {mine} itself" in refused(capsys, [*command, str(mine)])
     assert mine.read_text() == "mine"
-    notebook = tmp_path / "new.ipynb"
-    assert "ends in .py" in refused(capsys, ["judge", "--new", str(notebook)])
-    assert not notebook.exists()
-    assert "isn't a file" in refused(capsys, ["judge", str(tmp_path)])
     assert "no such sentences" in refused(capsys, ["judge", str(mine), "--split", "nonsense"])
     ends = ((KeyboardInterrupt, 130, "earlier"), ([False], 1, "\n"), ([True], 0, "\n"))
-    for right, status, left in ends:
-        monkeypatch.setattr("practice.judge.judge", Mock(side_effect=right))
-        assert main([*command, str(report)]) == status and report.read_text() == left
+    for verdict, status, text in ends:
+        monkeypatch.setattr("practice.judge.judge", Mock(side_effect=verdict))
+        assert main([*command, str(report)]) == status and report.read_text() == text
     monkeypatch.setattr("practice.judge.judge", lambda path, gate, split, say, _: say("judged"))
     monkeypatch.setattr("time.sleep", Mock(side_effect=[None, KeyboardInterrupt]))
     assert main([*command, str(report), "--watch"]) == 130 and report.read_text() == "judged\n"
@@ -181,16 +138,6 @@ def test_what_a_file_learns_is_asked_for_by_its_source(monkeypatch, capsys, tmp_
 
 
 # --- Signals ---
-def test_a_terminal_that_closes_is_a_request_unless_it_is_ignored():
-    """Under nohup it is."""
-    for before, heard in ((signal.SIG_DFL, True), (signal.SIG_IGN, False)):
-        earlier = signal.signal(signal.SIGHUP, before)
-        try:
-            with stop_requests() as asked:
-                signal.raise_signal(signal.SIGHUP)
-            assert asked == [signal.SIGHUP] * heard and signal.getsignal(signal.SIGHUP) == before
-        finally:
-            signal.signal(signal.SIGHUP, earlier)
 
 
 def test_a_card_without_kernels_is_left_to_itself(monkeypatch, capsys, few_phrases):
@@ -207,26 +154,6 @@ def test_a_card_without_kernels_is_left_to_itself(monkeypatch, capsys, few_phras
 
 
 # --- Memory and length ---
-def test_a_line_that_memory_does_not_suffice_for_costs_itself_alone(monkeypatch, capsys):
-    """The others are translated, those of its batch, too; the status says that not all is done."""
-    decode = search.fast_beam
-
-    def limited(model, src, *rest, **more):
-        if src.size(1) > 20:
-            raise RuntimeError(
-                "[enforce fail] DefaultCPUAllocator: can't allocate memory: "
-                "you tried to allocate 9 bytes"
-            )
-        return decode(model, src, *rest, **more)
-
-    monkeypatch.setattr(search, "fast_beam", limited)
-    lines = io.BytesIO(b"Ein Hund.\n" + b"Hund " * 30 + b"\nEin Hund.")
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines))
-    assert main(["translate", "--beam", "1", "--engine", "pytorch"]) == 2
-    out, error = capsys.readouterr()
-    assert out == "A dog.\n\nA dog.\n"
-    assert "line 2, of 31 tokens, is left empty: out of memory" in error
-    assert "not translated: 1 of 3 lines" in error
 
 
 @pytest.fixture
@@ -242,56 +169,12 @@ def data(tmp_path) -> Path:
 def test_one_pair_makes_no_run_unfinishable(monkeypatch, capsys, data, tmp_path):
     """What is too long is named with its line, before anything is learned, and can be left out."""
     command = f"train --data {data} --run {tmp_path / 'run'} {SMALL} --steps 1"
-    said = refused(capsys, command)
-    assert "--tokens-per-batch is 400, but the longest sentence has 602 tokens" in said
-    told = [f"train.{side}, line 61); --longest 400 leaves" for side in ("en", "de")]
-    assert any(one in said for one in told)
-    gradient = ParallelTrainer.gradient
-
-    def limited(self, pairs):
-        if max(len(pair.src) for pair in pairs) > 500:
-            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-        return gradient(self, pairs)
-
-    monkeypatch.setattr(ParallelTrainer, "gradient", limited)
-    roomy = command.replace("batch 400", "batch 4000")
-    assert main(roomy.split()) == 2
-    error = capsys.readouterr().err
-    assert "line 61); --longest 500 leaves such pairs out, in another --run" in error
-    assert "update" not in error
-    command = command.replace("/run", "/other")
+    error = refused(capsys, command)
+    assert "--tokens-per-batch is 400, but the longest sentence has 602 tokens" in error
+    assert "line 61); --longest 400 leaves" in error
     assert main([*command.split(), "--longest", "100"]) == 0
     assert "of more than 100 tokens, which are left out: 1" in capsys.readouterr().err
     assert "longest = 100, not None" in refused(capsys, command)
-    assert "leaves no pair" in refused(capsys, command.replace("/other", "/third") + " --longest 2")
-
-
-def test_plan_leaves_out_what_is_far_longer_than_a_sentence(monkeypatch, data):
-    machine = {"tokens_per_second": 9, "tokens_per_pair": 9}
-    machine |= {"longest": 5000, "seconds_per_update": 1}
-    monkeypatch.setattr(plan, "rehearse", lambda *_: machine)
-    command = plan.plan(Corpus(str(data)), 1.0, print)["command"]
-    assert " --tokens-per-batch 1000 " in command and command.endswith(" --longest 1000")
-
-
-# --- A run is its tokens ---
-def test_a_run_knows_its_text_in_another_place_and_under_another_name(
-    monkeypatch, capsys, tmp_path
-):
-    data = caption_files(tmp_path / "data", train=40, val=40)
-    command = f"train --run {tmp_path / 'run'} {SMALL} --data"
-    monkeypatch.chdir(tmp_path)
-    for step, name in enumerate((str(data), f"{data}/", "data", "./data"), 1):
-        assert main([*command.split(), name, "--steps", str(step)]) == 0
-    data.rename(tmp_path / "moved")
-    assert main([*command.split(), "moved", "--steps", "5"]) == 0
-    assert capsys.readouterr().err == ""
-    shutil.copytree("moved", "data")
-    for name in ("data", "moved"):
-        Path(name, "train.de").write_text("Hund\n" * 40)
-    assert "moved, another text" in refused(capsys, f"{command} moved")
-    assert main([*command.split(), "data", "--steps", "6"]) == 0
-    assert "data has changed since this run began" in capsys.readouterr().err
 
 
 # --- Text ---
@@ -306,18 +189,12 @@ PAIRS = {
 @pytest.mark.parametrize("language", PAIRS)
 def test_a_perfect_translation_has_all_points_in_every_script(language):
     """And its signature says how it was cut; catches words that are whole sentences."""
-    found = score([PAIRS[language]] * 9, [PAIRS[language]] * 9, language)
+    text = PAIRS[language]
+    perfect = score([text] * 9, [text] * 9, language)
     measures = ("bleu", "bleu_lower", "bleu_moses", "chrf")
-    assert all(found[name] == pytest.approx(100) for name in measures)
-    assert ("tok:13a" in found["bleu_signature"]) == (language == "ko")
-    wrong = score([PAIRS[language][::-1]] * 9, [PAIRS[language]] * 9, language)
-    assert wrong["bleu"] < 60
-
-
-def test_a_score_of_0_that_says_nothing_is_noted():
-    notes = []
-    assert score(["a dog"], ["a dog"], "en", notes.append)["bleu"] == 0
-    assert "no translation has four tokens" in notes[0]
+    assert all(perfect[name] == pytest.approx(100) for name in measures)
+    assert ("tok:13a" in perfect["bleu_signature"]) == (language == "ko")
+    assert score([text[::-1]] * 9, [text] * 9, language)["bleu"] < 60
 
 
 def test_the_document_and_the_program_read_alike(tmp_path):
@@ -330,29 +207,11 @@ def test_the_document_and_the_program_read_alike(tmp_path):
         (tmp_path / f"train.{language}").write_text(odd, encoding="utf-8")
     pairs = [("Ein Mädchen & ein Hund.",) * 2, ('Er sagt "ja" \'',) * 2]
     assert tat.read_split(str(tmp_path), "train") == load_pairs(str(tmp_path), "train") == pairs
-    for bad in (b"M\xe4dchen\n", "Mädchen\n".encode("utf-16")):
-        (tmp_path / "train.de").write_bytes(b"Hund\n" + bad)
+    for latin in (b"M\xe4dchen\n", "Mädchen\n".encode("utf-16")):
+        (tmp_path / "train.de").write_bytes(b"Hund\n" + latin)
         for read in (tat.read_split, load_pairs):
             with pytest.raises(ValueError, match=r"train\.de, line 2: not UTF-8"):
                 read(str(tmp_path), "train")
-    (tmp_path / "val.de.gz").write_bytes(b"\x1f\x8bno")
-    with pytest.raises(ValueError, match=r"val\.de\.gz"):
-        tat.read_split(str(tmp_path), "val")
-    with pytest.raises(FileNotFoundError, match=r"nowhere/train\.de nor .*train\.de\.gz"):
-        tat.read_split(str(tmp_path / "nowhere"), "train")
-
-
-def test_plan_knows_that_japanese_has_three_scripts_and_words_of_a_letter():
-    pairs = [
-        ("犬が走っている。", "A dog."),
-        ("東京大学。", "A school."),
-        ("コーヒー。", "Coffee."),
-        ("好。", "Good."),
-    ]
-    assert plan.complaints(pairs, []) == {}
-    assert plan.complaints(
-        [*pairs, ("Hund.", "A dog."), ("犬が。", "犬が。"), ("!", "Yes.")], []
-    ) == {"script": [5, 6], "short": [7]}
 
 
 def test_no_translation_has_entities(capsys):
@@ -369,59 +228,7 @@ def test_a_sentence_that_begins_with_a_dash_is_told_where_to_go(capsys):
         assert main(["translate", "--beam", "1", "--", sentence]) == 0
 
 
-def test_a_folder_that_is_hidden_by_a_name_is_pointed_out(monkeypatch, capsys, tmp_path):
-    caption_files(tmp_path / "captions", train=3, val=3, test=3)
-    monkeypatch.chdir(tmp_path)
-    warn_of_hidden.cache_clear()
-    assert main(["evaluate", "--data", "captions", "--split", "test", "--beam", "1"]) == 0
-    assert "which is ./captions" in capsys.readouterr().err
-    assert main(["evaluate", "--data", "./captions", "--split", "test", "--beam", "1"]) == 0
-    assert "3 sentences" in capsys.readouterr().out
-
-
 # --- Files of others, and the document's own ---
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 12\n"
-
-
-def test_a_pointer_of_git_lfs_is_called_one(capsys, tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(model_folder(), folder)
-    (folder / "model.safetensors").write_bytes(POINTER)
-    assert "git lfs pull" in refused(capsys, f"translate Hund --model {folder}")
-    with pytest.raises(ValueError, match=r"model.safetensors: only a pointer .* `git lfs pull`"):
-        tat.load_translator(folder)
-    for language in ("de", "en"):
-        (tmp_path / f"train.{language}").write_bytes(POINTER)
-    for read in (load_pairs, tat.read_split):
-        with pytest.raises(ValueError, match="train.de.*: only a pointer .*git lfs pull"):
-            read(str(tmp_path), "train")
-
-
-def test_a_half_written_run_of_the_document_is_named(monkeypatch, few_phrases, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ANNOTATED_STEPS", "1")
-    saved, asked = tat.live_run.__wrapped__(), []
-    monkeypatch.setattr(tat, "train_tiny", lambda limit: asked.append(limit) or saved)
-    (folder,) = Path("runs").iterdir()
-    whole = (folder / "history.pt").read_bytes()
-    (folder / "history.pt").write_bytes(whole[:1000])
-    with pytest.raises(RuntimeError, match=f"{folder} can't be read; delete it"):
-        tat.live_run.__wrapped__()
-    (folder / "history.pt").unlink()
-    tat.live_run.__wrapped__()
-    monkeypatch.setenv("ANNOTATED_STEPS", "0.5")
-    tat.live_run.__wrapped__()
-    monkeypatch.setattr(since_2017, "live_run", lambda: saved)
-
-    def count(trainer, batches, minutes):
-        return asked.append(len([*batches]))
-
-    monkeypatch.setattr(since_2017, "fit", count)
-    since_2017.train_writer.__wrapped__()
-    assert asked == [{"steps": 1}, {"steps": 1}, 1]
-    monkeypatch.setenv("ANNOTATED_STEPS", "soon")
-    with pytest.raises(ValueError, match="ANNOTATED_STEPS must be a number above 0"):
-        tat.live_run.__wrapped__()
 
 
 def test_the_document_writes_over_no_run_and_says_who_reads_it(monkeypatch, tmp_path):
@@ -429,21 +236,16 @@ def test_the_document_writes_over_no_run_and_says_who_reads_it(monkeypatch, tmp_
 
     A translator of its own may be saved again.
     """
-    run, own = tmp_path / "run", tmp_path / "own"
+    run = tmp_path / "run"
     command = f"train --data captions --run {run} {SMALL} --positions rotary --steps 1"
     assert main(command.split()) == 0
-    translator, before = tat.load_translator(model_folder()), (run / "config.json").read_bytes()
+    translator = tat.load_translator(model_folder())
+    before = (run / "config.json").read_bytes()
     with pytest.raises(FileExistsError, match="holds"):
         tat.save_translator(translator, run)
     assert (run / "config.json").read_bytes() == before
     for _ in range(2):
-        tat.save_translator(translator, own)
-    monkeypatch.setattr("safetensors.torch.save", Mock(side_effect=OSError("no space")))
-    before = {path.name: path.read_bytes() for path in own.iterdir()}
-    with pytest.raises(OSError, match="no space"):
-        tat.save_translator(translator, own)
-    assert {path.name: path.read_bytes() for path in own.iterdir()} == before
-    assert len([*tmp_path.iterdir()]) == 2
+        tat.save_translator(translator, tmp_path / "saved")
     with pytest.raises(ValueError, match=f"py translate --model {run}"):
         tat.load_translator(run)
 
@@ -458,13 +260,13 @@ def test_a_chart_keeps_its_picture_wherever_the_notebook_runs(monkeypatch, name)
     text = (ROOT / f"{name}.py").read_text("utf-8")
     text = text.split('# %% tags=["active-ipynb"]\n')[1].split("\n# %%")[0]
     code = "\n".join(line.removeprefix("#").removeprefix(" ") for line in text.splitlines())
-    shown = alt.renderers.active
+    renderer = alt.renderers.active
     try:
         alt.renderers.enable("default")
         exec(code.replace("!{", "pass  # {"), {})
         chart = alt.Chart(alt.Data(values=[{"a": 1}])).mark_bar().encode(x="a:Q")
         forms = alt.renderers.get()(chart.to_dict())
     finally:
-        alt.renderers.enable(shown)
+        alt.renderers.enable(renderer)
     assert forms["application/vnd.vegalite.v5+json"]
     assert base64.b64decode(forms["image/png"]).startswith(b"\x89PNG")
