@@ -1,14 +1,18 @@
 """How the notebook stores a chart: data for programs that can draw it, a picture for the others.
 
 `notebook.py` enables this renderer in the kernel before the first cell runs; the document itself
-does not know about it. A chart becomes one output in two forms. JupyterLab, VS Code and the web
-page draw the Vega-Lite specification, without a network; GitHub and printers show the picture,
-which is small. Altair's own renderers would load Vega from the network, embed it once per chart, or
-use a media type that the notebook format refuses.
+does not know about it. A chart becomes one output in two forms. JupyterLab and VS Code draw the
+Vega-Lite specification, without a network; GitHub and printers show the picture, which is small.
+Altair's own renderers would load Vega from the network, embed it once per chart, or use a media
+type that the notebook format refuses. The web page has drawings, made of the specification.
 """
 
 import base64
 import io
+import json
+import re
+import zlib
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -29,6 +33,12 @@ RANGE = {
     "heatmap": ["#ffffff", "#6baed6", "#08306b"],
 }  # fmt: skip
 UNKNOWN_WIDTH = 640  # of the picture, if the chart takes the width of its container
+STYLE = Path(__file__).parent / "template" / "base.css"
+VARIABLE = re.compile(r"--(\w+): light-dark\((#\w+), (#\w+)\)")
+COLOUR = re.compile(r"(#[0-9a-f]{3,8}\b|rgb\([^)]*\))")
+PHONE_WIDTH = 350  # of a chart there
+WIDE = 720  # a single panel that is so wide scrolls there
+LEAST_SCALE = 0.7  # a smaller drawing couldn't be read, and scrolls
 
 
 def picture(spec: dict[str, Any]) -> tuple[bytes, dict[str, int]]:
@@ -63,6 +73,70 @@ def render(spec: dict[str, Any], **_: Any) -> tuple[dict[str, Any], dict[str, An
     data = base64.b64encode(png).decode()
     forms = {VEGA_LITE: spec, "image/png": data, "text/plain": f"Chart: {words}"}
     return forms, {"image/png": size}
+
+
+def themed(spec: dict[str, Any], theme: int) -> str:
+    """The specification in colours of the page's style: 0 for light, 1 for dark."""
+    shades = {name: pair[theme] for name, *pair in VARIABLE.findall(STYLE.read_text("utf-8"))}
+    ink, muted, rule, page = (shades[name] for name in ("ink", "muted", "rule", "page"))
+    words = {"labelColor": muted, "titleColor": ink}
+    lines = {"domainColor": rule, "tickColor": rule, "gridColor": rule}
+    config = spec.get("config", {})
+    config = {
+        **config,
+        "background": "transparent",
+        "view": {**config.get("view", {}), "stroke": rule},
+        "axis": {**words, **lines, "gridOpacity": 0.6, "labelSeparation": 5},
+        "legend": {**config.get("legend", {}), **words},
+        "header": words,
+        "title": {**config.get("title", {}), "color": ink, "subtitleColor": muted},
+        "text": {"color": ink},
+        "rule": {"color": muted},  # marks that are black otherwise
+    }
+    text = json.dumps({**spec, "config": config})
+    if theme == 0:
+        return text
+    # where there is nothing, a map has the colour of the page
+    signed = json.dumps(["#6cb2ff", page, "#ffa657"])
+    heat = json.dumps([page, "#2f6fb0", "#d6ebff"])
+    text = text.replace('"scheme": "blueorange"', f'"range": {signed}, "interpolate": "rgb"')
+    return text.replace(json.dumps(RANGE["heatmap"]), heat)
+
+
+def drawing(spec: dict[str, Any]) -> str:
+    """The chart as SVG, in the colours of both themes, between which the page's style chooses."""
+    texts = (themed(spec, theme) for theme in (0, 1))
+    light, dark = (vl_convert.vegalite_to_svg(text, vl_version=VERSION) for text in texts)
+    pairs = zip(COLOUR.split(light), COLOUR.split(dark), strict=True)
+    svg = "".join(piece if piece == other else f"light-dark({piece},{other})"
+                  for piece, other in pairs)  # fmt: skip
+    svg = re.sub(r'(\bid="|url\(#)', rf"\g<1>c{zlib.crc32(svg.encode())}-", svg)
+    width = int(re.search(r'width="(\d+)', svg)[1])
+    return svg.replace("<svg", f'<svg style="min-width: {LEAST_SCALE * width:.0f}px"', 1)
+
+
+def stacked(spec: dict[str, Any]) -> dict[str, Any]:
+    """The chart with panels below each other that are side by side."""
+    panels = [*spec.get("hconcat", []), *spec.get("vconcat", [])]
+    rest = {key: value for key, value in spec.items() if key not in ("hconcat", "vconcat")}
+    return {**rest, "vconcat": [stacked(panel) for panel in panels]} if panels else spec
+
+
+def drawings(spec: dict[str, Any], width: int) -> list[str]:
+    """The chart of this width, and one for a phone if it would be too small there."""
+    whole = drawing(spec)
+    single = not any(key in spec for key in ("hconcat", "vconcat", "concat", "facet", "repeat"))
+    if width * LEAST_SCALE <= PHONE_WIDTH or single and width >= WIDE:
+        return [whole]
+    legend = {"orient": "bottom", "columns": 1, "labelLimit": PHONE_WIDTH - 40}
+    title = {"limit": PHONE_WIDTH, "anchor": "start"}
+    narrow = {
+        **stacked(spec),
+        "config": {**spec.get("config", {}), "legend": legend, "title": title},
+    }
+    if single:
+        narrow |= {"width": PHONE_WIDTH, "autosize": {"type": "fit-x", "contains": "padding"}}
+    return [whole, drawing(narrow)]
 
 
 def enable() -> None:

@@ -3,9 +3,8 @@
     python -m blog page the_annotated_transformer.ipynb OUT.html [--repository URL]
 
 KaTeX (npm ci --prefix blog) renders the formulas here, and only the fonts that they use go into the
-page. Charts go in as data, together with one copy of Vega, and are drawn when they scroll into
-view. Pictures go in as SVG, so that they follow the page's theme. Cells tagged `active-ipynb`, code
-or prose, are for the notebook alone, and so is the table that says where the road goes. Cells
+page. Charts go in as drawings, which are in the page's tree while they are near the view. Pictures
+go in as SVG, so that they follow the page's theme. Cells tagged `active-ipynb`, code or prose, are for the notebook alone, and so is the table that says where the road goes. Cells
 tagged `hide-input` are folded, under the title in their first line if there is one; those tagged
 `hide-cell` with what they show, and of those tagged `hide-output` only that. The paths of pictures
 start at the repository, wherever the notebook is; --pictures FOLDER names another start. The
@@ -30,12 +29,11 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import vl_convert
 from bs4 import BeautifulSoup, SoupStrainer, Tag
 from nbconvert.exporters.templateexporter import TemplateExporter
 from traitlets.config import Config
 
-from blog import companion, editions, listing
+from blog import charts, companion, editions, listing
 from blog import notebook as twins
 from blog.editions import Language
 from blog.links import Links
@@ -63,9 +61,8 @@ AS_SCRIPT = {  # what makes a script, to be put into a worker, of the module mic
         'const path=import("path"),url=import("url")',
     "let Module={locateFile": "let Module={wasmBinary:options.wasmBinary,locateFile",
 }  # fmt: skip
-CHART = "application/vnd.vegalite.v5+json"  # as in charts.py
 # the best first
-OUTPUT_TYPES = [CHART, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]
+OUTPUT_TYPES = [charts.VEGA_LITE, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]
 # what the live figure shows first
 SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
 MOVED = {  # headings that are gone: the page, the id, and where to find what was there
@@ -170,7 +167,7 @@ def about_the_page(name: str, repository: str | None, edition: Language) -> dict
         "base": css("base"),
         "learn": css("learn"),  # the style of a frame
         "script": script(),
-        "chart": CHART,
+        "chart": charts.VEGA_LITE,
     }
 
 
@@ -190,15 +187,13 @@ def of_the_text(tree: BeautifulSoup, headings: list[Tag]) -> dict[str, Any]:
 def of_the_cells(
     notebook: nbformat.NotebookNode, prose: Prose, edition: Language
 ) -> dict[str, Any]:
-    """What only some pages hold: charts, live figures, trainings made beforehand, MicroPython."""
+    """What only some pages hold: live figures, trainings made beforehand, MicroPython."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    charts = any(CHART in output.get("data", {}) for output in outputs)
     printed = [output.get("text", "") for output in outputs]
     return {
         # as the document's `choose_data` says
         "made_up": any("going on with a few made-up phrases" in text for text in printed),
         "rows": rows_of_the_page(edition.say) if TRAINER in prose.ids else {},
-        "vega": f"(() => {{{vega()}}})();" if charts else "",
         "live": live_figure(edition) if prose.live else "",
         "python": python(edition.say) if prose.live else {},
     }
@@ -273,12 +268,6 @@ def script() -> str:
     if process.returncode:
         raise PageError("the page's script cannot be put together (see above)")
     return process.stdout
-
-
-@functools.cache
-def vega() -> str:
-    """The library that draws charts, which takes seconds to put together."""
-    return vl_convert.javascript_bundle()
 
 
 def live_figure(edition: Language) -> str:
@@ -360,6 +349,7 @@ def export(notebook: nbformat.NotebookNode, page: dict[str, Any], say: Callable[
         extra_template_basedirs=[str(TEMPLATE.parent)],
         file_extension=".html",
     )
+    exporter.register_filter("drawings", charts.drawings)
     exporter.register_filter(
         "packed", lambda text: base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     )

@@ -19,11 +19,5 @@ declare var WRITTEN: {
 declare var MOVED: Record<string, string> | undefined;
 /** The settings that one_screen.py is tried with on its page (listing.py). */
 declare var SETTINGS_HERE: Record<string, number>;
-/** Vega's, which draws a chart into an element. */
-declare function vegaEmbed(
-  place: Element,
-  spec: object,
-  options: object,
-): Promise<{ finalize(): void }>;
 /** MicroPython's, whose script precedes that of the editors' worker. */
 declare function loadMicroPython(options: object): Promise<any>; // it has no types

@@ -1,7 +1,7 @@
 // What moves on the page: notes, charts, the live figures, predictions, contents, copies.
 
 import { exploreAttention } from "../views/figure.js";
-import { redrawCharts, startCharts } from "./charts.js";
+import { startCharts } from "./charts.js";
 import { startContents } from "./contents.js";
 import { all, button, el, targetOf, watch } from "./dom.js";
 import { liveContent } from "./engine.js";
@@ -22,7 +22,7 @@ export function startText() {
   startLiveFigures();
   startPredictions();
   startPaper();
-  startTheme(redrawCharts);
+  startTheme();
   startContents();
   startReach();
   startOtherPages();

@@ -5,11 +5,10 @@ import { byId } from "./dom.js";
 const root = document.documentElement;
 const systemDark = matchMedia("(prefers-color-scheme: dark)");
 
-export const isDark = () =>
+const isDark = () =>
   (root.dataset.theme ?? (systemDark.matches ? "dark" : "light")) === "dark";
 
-/** @param {() => void} redraw has what a theme's colours were drawn in drawn anew */
-export function startTheme(redraw) {
+export function startTheme() {
   byId("theme").addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
     try {
@@ -17,9 +16,7 @@ export function startTheme(redraw) {
     } catch {
       // not kept
     }
-    redraw();
   });
-  systemDark.addEventListener("change", redraw);
   /** @type {string | undefined} */
   let chosen;
   addEventListener("beforeprint", () => {
