@@ -870,7 +870,7 @@ def our_vectors() -> Tensor:
 # >
 # > **Predict.** The same head, now with positions. What changes in the row of `ein`, and what in the row of `auf`?
 # >
-# > 1. `ein` finds `Mann`; `auf` still looks at `Bank`, even more than before
+# > 1. `ein` finds `Mann`; `auf` still looks at `Bank`
 # > 2. `ein` finds `Mann`; `auf` now looks at its neighbours
 # > 3. both look mostly at themselves
 # >
@@ -1871,8 +1871,8 @@ def example_assembled() -> None:
 # > <details class="answer"><summary>What happens</summary>
 # >
 # > **3.** *A man chases a dog.* Both sentences consist of the same five words and a full stop, and without positions
-# > the encoder can't tell them apart, so it *must* give both the same translation. The endings (1) say that one of them
-# > is chased; which one, only the order says. With positions, it's *A dog chases a man.*
+# > the encoder can't tell them apart, so it *must* give both the same translation: of the two that make sense (so not
+# > 2), the likelier. The endings (1) say that one of them is chased; which one, only the order says.
 # >
 # > </details>
 # >
@@ -1880,14 +1880,14 @@ def example_assembled() -> None:
 # > $\sqrt{32} \approx 5.7$ times as large. Does the translation survive?
 # >
 # > 1. it becomes worse: the weights are no longer those of training
-# > 2. yes, word for word
+# > 2. yes
 # > 3. no: it's one word, again and again
 # >
 # > <details class="answer"><summary>What happens</summary>
 # >
-# > **2.** The largest score is still the largest, and here it's enough to take the one word that has it. Where words are
-# > to be blended, it does harm (1): `Ein Hund fotografiert einen Mann.` becomes *A dog is taking pictures of a dog,
-# > wearing.* Training suffers more: a softmax that is sure of one key has hardly any slope, so it hardly learns.
+# > **2.** Word for word: the largest score is still the largest, for each query another (so not 3), and here one word is
+# > enough. Where several are to be blended, it does harm (1): `Ein Hund fotografiert einen Mann.` becomes *A dog is taking
+# > pictures of a dog, wearing.* Training suffers more: a softmax that is sure of one key has hardly any slope.
 # >
 # > </details>
 # >
@@ -1923,15 +1923,15 @@ def example_without_attention() -> None:
 # > **Predict.** Back to the whole model. The source keeps its positions, the *target* loses them: the decoder gets
 # > nothing but the embeddings of what it has written. What comes out?
 # >
-# > 1. the right words in another order
-# > 2. the same words twice, as it can't tell how far it is
-# > 3. the same translation
+# > 1. the same as before
+# > 2. the right words in another order
+# > 3. some words twice, as it can't tell how far it is
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **3.** Word for word. With the causal mask, attention isn't a bag of words: the first position sees one token, the
-# > second two, and so on, so what they receive tells how far they are (so not 2). And each position asks from the token
-# > that has just been written, and so knows what can follow it (not 1).
+# > **1.** With the causal mask, attention isn't a bag of words: the first position sees one token, the second two, and so
+# > on, so what they receive tells how far they are (so not 3). And each position asks from the token that has just been
+# > written, and so knows what can follow it (not 2). The model learned with positions, and hardly needs them here.
 # >
 # > </details>
 
