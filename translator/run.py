@@ -138,7 +138,7 @@ class Run:
                 trainer.load(tensors, progress.step, progress.skipped, path)
                 return progress
             except (KeyError, TypeError, ValueError, RuntimeError) as error:
-                if files.MEMORY.search(str(error)):
+                if files.OUT_OF_MEMORY.search(str(error)):
                     raise
                 refusal = error
                 if not isinstance(error, Refused):
