@@ -359,6 +359,9 @@ def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path
         raise FileNotFoundError(f"{folder}: neither source.spm and target.spm nor a single .spm")
     yamls = set(folder.glob("*vocab*.yml")) - {*folder.glob(".*")}
     names = [folder / "vocab.json"] if hub else sorted(yamls)
+    for path in (*names, *sides):
+        if path.exists() and not path.is_file():
+            raise Refused(f"{path}: not a regular file")
     for first, second in itertools.pairwise(names or sides):  # one embedding table, one vocabulary
         if not hub and first.read_bytes() != second.read_bytes():
             raise Refused(f"{first} and {second.name}: two vocabularies, which is not known here")

@@ -140,13 +140,13 @@ class Run:
             except (KeyError, TypeError, ValueError, RuntimeError) as error:
                 if files.OUT_OF_MEMORY.search(str(error)):
                     raise
-                refusal = error
-                if not isinstance(error, Refused):
-                    refusal = Refused(f"{path}: not the state of a run ({error})")
+                message = str(error)
+                if not isinstance(error, Refused):  # a library's words name no file
+                    message = f"{path}: not the state of a run ({error})"
                 if path == paths[-1]:
-                    raise refusal from error
+                    raise Refused(message) from error
                 if self.first:
-                    warn(f"{refusal}; going on from the checkpoint before it")
+                    warn(f"{message}; going on from the checkpoint before it")
         return Progress()
 
     def save(self, trainer: ParallelTrainer, progress: Progress, stopped: bool = False) -> None:
