@@ -132,21 +132,18 @@ class Run:
         paths = [self.checkpoints / name for name in (STATE, STATE_BEFORE)]
         paths = [path for path in paths if path.exists()]
         for path in paths:
+            damages = KeyError, TypeError, ValueError, RuntimeError
             try:
-                tensors, notes = files.read_tensors(path)
-                progress = Progress(**notes["progress"])
-                trainer.load(tensors, progress.step, progress.skipped, path)
-                return progress
-            except (KeyError, TypeError, ValueError, RuntimeError) as error:
-                if files.OUT_OF_MEMORY.search(str(error)):
+                with refusing(f"{path}: not the state of a run", *damages):
+                    tensors, notes = files.read_tensors(path)
+                    progress = Progress(**notes["progress"])
+                    trainer.load(tensors, progress.step, progress.skipped, path)
+                    return progress
+            except Refused as error:
+                if path == paths[-1] or files.OUT_OF_MEMORY.search(str(error)):
                     raise
-                message = str(error)
-                if not isinstance(error, Refused):  # a library's words name no file
-                    message = f"{path}: not the state of a run ({error})"
-                if path == paths[-1]:
-                    raise Refused(message) from error
                 if self.first:
-                    warn(f"{message}; going on from the checkpoint before it")
+                    warn(f"{error}; going on from the checkpoint before it")
         return Progress()
 
     def save(self, trainer: ParallelTrainer, progress: Progress, stopped: bool = False) -> None:
