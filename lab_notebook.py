@@ -928,8 +928,8 @@ def example_gains() -> Chart | None:
 # %% [markdown]
 # ### On an accelerator
 #
-# > Here an NVIDIA H100, with PyTorch 2.11, trains on random sentences of 32 tokens (`python -m benchmarks
-# > accelerator`; one process each, the median of eight updates). *TF32* rounds the factors of each product to ten
+# > Here an NVIDIA H100, with PyTorch 2.11, trains on random sentences of 32 tokens (`accelerator.jsonl`;
+# > one process each, the median of eight updates). *TF32* rounds the factors of each product to ten
 # > bits of fraction. *bfloat16* does the products in 16 bits; softmax, norms and losses stay in 32, as do weights,
 # > gradients and the optimiser's averages. *Fused* is PyTorch's own attention. *Compiled* layers are translated into
 # > fewer, larger kernels by `torch.compile`. MFU is the share of the speed that a product of two large matrices

@@ -18,7 +18,7 @@ from translator.files import Refused, Steady
 from translator.processes import use_device
 
 NAMES = (
-    "accelerator", "clinic", "compare", "confidence", "curve", "decoding_speed",
+    "clinic", "compare", "confidence", "curve", "decoding_speed",
     "doctor", "million", "miniature", "one_screen", "peers", "plan", "quality", "resample", "scale",
     "test_sets", "time_to_quality",
 )  # fmt: skip

@@ -1,23 +1,17 @@
 """Training beside other implementations of the Transformer.
 
 Each peer is a module whose `forward(batch)` gives the label-smoothed loss summed over the target
-tokens, but for Marian itself, which is a program in C++. All drop out at the same places, those of
-Section 5.4: on embeddings and on the sublayers' outputs.
+tokens. All drop out at the same places, those of Section 5.4: on embeddings and on the sublayers'
+outputs.
 """
 
 import functools
-import importlib.util
 import itertools
-import json
 import math
-import re
 import statistics
-import subprocess
 import sys
-import tempfile
 import timeit
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +21,7 @@ from torch import Tensor, nn
 import the_annotated_transformer as tat
 from benchmarks import shared
 from benchmarks.shared import RESULTS, Changes, Data, Preset, Rounds, Rows, epoch, portable
-from the_annotated_transformer import BOS, EOS, PAD, SPECIALS, UNK, Batch, Pair, make_batch
+from the_annotated_transformer import BOS, EOS, PAD, Batch, Pair, make_batch
 from translator.corpus import encode_pairs
 from translator.settings import Settings, build_model
 from translator.sources import Corpus
@@ -149,49 +143,6 @@ def sides(settings: Settings, vocab: int) -> dict[str, Turn]:
     return {name: functools.partial(turn, update) for name, update in updates.items()}
 
 
-def marian_itself(
-    tokenizer: tat.Tokenizer, pairs: list[Pair], settings: Settings, folder: Path
-) -> list[str]:
-    """The command to train Marian, whose files it writes: same tokens, sizes, budget, dropout."""
-    texts = {"src": [pair.src[:-1] for pair in pairs], "tgt": [pair.tgt[1:-1] for pair in pairs]}
-    for side, ids in texts.items():
-        lines = (" ".join(tokenizer.tokens(row)) + "\n" for row in ids)
-        (folder / side).write_text("".join(lines), encoding="utf-8")
-    order = [EOS, UNK, *range(len(SPECIALS), len(tokenizer)), PAD, BOS]  # as Marian wants it
-    tokens = (json.dumps(token, ensure_ascii=False) for token in tokenizer.tokens(order))
-    vocabulary = "".join(f"{token}: {i}\n" for i, token in enumerate(tokens))
-    (folder / "vocab.yml").write_text(vocabulary, encoding="utf-8")
-    options = f"""
-        --model model.npz --train-sets src tgt --vocabs vocab.yml vocab.yml --type transformer
-        --max-length {LONGEST} --dim-emb {settings.d_model} --enc-depth {settings.N}
-        --dec-depth {settings.N} --tied-embeddings-all --transformer-heads {settings.h}
-        --transformer-dim-ffn {settings.d_ff} --transformer-ffn-activation relu
-        --transformer-preprocess n --transformer-postprocess da --transformer-postprocess-emb d
-        --transformer-postprocess-top n --transformer-dropout {settings.dropout}
-        --label-smoothing {settings.smoothing} --optimizer-params 0.9 0.98 1e-9
-        --learn-rate 1e-4 --clip-norm {settings.clip} --sync-sgd
-        --cpu-threads {torch.get_num_threads()} --mini-batch 10000 --maxi-batch 1000
-        --mini-batch-words {settings.tokens_per_batch} --workspace 1000 --disp-freq 1u
-    """
-    return [str(Path(sys.executable).with_name("pymarian")), "train", *options.split()]
-
-
-def marian_speed(command: list[str], folder: Path, batches: list) -> tuple[float, float]:
-    """Target tokens per second, and per update, that Marian reports for as many updates.
-
-    It makes two before, which do not count.
-    """
-    for old in folder.glob("model.npz*"):
-        old.unlink()
-    command = [*command, "--after-batches", str(len(batches) + 2)]
-    process = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    reports = re.findall(r"Cost \S+ \* ([\d,]+) @ .* : Time ([\d.]+)s", process.stderr)[2:]
-    if process.returncode or not reports:
-        raise RuntimeError(f"Marian did not train: {process.stderr[-500:]}")
-    tokens = sum(int(tokens.replace(",", "")) for tokens, _ in reports)
-    return tokens / sum(float(seconds) for _, seconds in reports), tokens / len(reports)
-
-
 def turn(update: Update, batches: list[list[Pair]]) -> tuple[float, float]:
     """Learn from batches; returns the target tokens per second, and per update."""
     tokens = sum(len(pair.tgt) - 1 for batch in batches for pair in batch)
@@ -204,8 +155,7 @@ def measure(
 ) -> dict[str, dict]:
     """Warm up every side with two updates, then let them take turns.
 
-    A turn has as many updates as the first one makes in these seconds. Marian itself is told their
-    number, and finds its own batches.
+    A turn has as many updates as the first one makes in these seconds.
     """
     for take in turns.values():
         take(list(itertools.islice(batches, 2)))
@@ -220,13 +170,10 @@ def measure(
         {name: [x[i] for x in pairs] for name, pairs in turns_of_sides.items()} for i in (0, 1)
     )
     kinds = statistics.median, min, max
-    sizes_told = "this", "Marian itself"
     figures = {name: {f.__name__: round(f(x), 1) for f in kinds} for name, x in speeds.items()}
     medians = {name: x["median"] for name, x in figures.items()}
     ratios = {name: round(medians["this"] / x, 2) for name, x in medians.items() if name != "this"}
-    per_update = {
-        name: round(statistics.mean(x)) for name, x in sizes.items() if name in sizes_told
-    }
+    per_update = {"this": round(statistics.mean(sizes["this"]))}
     return {"tokens_per_second": figures, "ratio_to_peers": ratios, "tokens_per_update": per_update}
 
 
@@ -239,16 +186,14 @@ def benchmark(
 
     A target token is a token to predict, so padding does not count. All sides train models of the
     preset's sizes, with Adam, on the same batches of ids, in this process and with its number of
-    threads. The peers are PyTorch's own `nn.Transformer`, Hugging Face's port of Marian, and Marian
-    itself: a program in C++, which counts the tokens of a batch in a way of its own, so that the
-    row has the target tokens of an update for both, and which reports its speed. Each is used as
+    threads. The peers are PyTorch's own `nn.Transformer` and Hugging Face's port of Marian. Each is used as
     its library intends, with all embeddings tied, and with dropout at the same places as far as the
     library allows. One whose package (group `bench` of pyproject.toml) is missing is left out.
 
     After all have warmed up, they take turns, round by round, so that a machine that becomes slower
     or busier affects all. In a round, each makes as many updates as the program makes in about the
     seconds. A figure is the median over the rounds. (Rows of `training_speed`, up to commit
-    ad32212, also have the 2022 edition's way, and rows up to 82be6c4 JoeyNMT.)
+    ad32212, also have the 2022 edition's way, rows up to 82be6c4 JoeyNMT, and one has Marian itself.)
 
     Args:
         presets: sizes of the models
@@ -263,16 +208,8 @@ def benchmark(
         turns = sides(settings, len(tokenizer))
         row = {"preset": preset, "data": portable(data), "tokens_per_batch": budget}
         row |= {"bpe": settings.bpe, "rounds": rounds}
-        with tempfile.TemporaryDirectory() as folder:
-            if importlib.util.find_spec("pymarian"):
-                command = marian_itself(tokenizer, pairs, settings, Path(folder))
-                turns["Marian itself"] = functools.partial(marian_speed, command, Path(folder))
-            else:
-                print(
-                    "NOTICE: Marian itself is left out: No module named 'pymarian'", file=sys.stderr
-                )
-            epochs = (epoch(pairs, budget, seed) for seed in itertools.count())
-            row |= measure(turns, itertools.chain.from_iterable(epochs), rounds, seconds)
+        epochs = (epoch(pairs, budget, seed) for seed in itertools.count())
+        row |= measure(turns, itertools.chain.from_iterable(epochs), rounds, seconds)
         for name, figures in row["tokens_per_second"].items():
             numbers = ", ".join(f"{kind} {figure:,.0f}" for kind, figure in figures.items())
             ratio = row["ratio_to_peers"].get(name, "")

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NAME = "the_annotated_transformer.zip"
 HELD = [
     "*.ipynb", "*.py", "LICENSE", "requirements.txt", "benchmarks/results/*.jsonl",
-    "images/**/*.*", "models/multi30k-de-en/*", "practice/*.py", "practice/mistakes/*.py", "practice/*.ipynb",
+    "images/**/*.*", "models/multi30k-de-en/*", "practice/*.py", "practice/mistakes/*.*", "practice/*.ipynb",
     "translator/*.py", "translator/captions.txt", "translator/*/*",
 ]  # fmt: skip
 BORN = 2026, 1, 1, 0, 0, 0  # of every file, so that the same files give the same archive

@@ -56,7 +56,9 @@ METADATA = {
 EXAMPLE = "@example\n"  # how a cell begins that only shows something
 FOLDED = "# @title ", EXAMPLE  # how those begin that a first reader may skip
 ANSWER = "# @title Answer "  # how a cell begins whose output a reader should not see by chance
-# how prose ends with a question that the next cells answer, too: with its folded answer
+# How prose ends with a question that the next cells answer, too: with its folded answer, the last
+# <details> of the prose. The inner group goes on over any character (`[^\0]`: line feeds, too) at
+# which no other <details> begins, and only space may follow.
 QUESTION = r'<details class="answer">(?:(?!<details)[^\0])*</details>\s*$'
 # a number's name in `quotes.py`, behind it in a script or a README
 QUOTED = r"(?<=[\w%)])<!--([^<>\n]+)-->"

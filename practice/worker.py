@@ -8,7 +8,6 @@ there at once. The file may print, raise, loop, ask for all memory or end the pr
 reaches the judge.
 """
 
-import dis
 import functools
 import importlib.util
 import io
@@ -34,10 +33,8 @@ import numpy as np
 SHARE = 0.8  # of the machine's memory that a file may ask for
 MODULE = "judged_file"  # a name that no library has: the file's own may be that of one
 MAGIC = re.compile(r"^([ \t]*)(?=%{1,2}[a-z]|!\w)", re.M)  # a notebook's line for IPython begins
-WAITING_SHARE = 0.05  # of the time that passes: who computes less is waiting
-IMPORT = "<frozen importlib"  # how the files of Python's own import are called
 MOST_LINES = 6  # of a trace
-MOST_SHOWN, MOST_PRINTED = 2000, 1_000_000  # characters of what the file prints
+MOST_SHOWN = 2000  # characters of what the file prints
 ROOMS = Path(__file__).parent
 LEARN = "learn"  # a call that isn't a gate's: its arguments are an action of `learner.py`
 
@@ -52,15 +49,13 @@ def limit_memory() -> None:
 
 
 class Paper(io.TextIOWrapper):
-    """What the file prints, cut short; printing without end is an error, which has a line."""
+    """What the file prints, cut short."""
 
     length = 0
 
     def write(self, text: str) -> int:
         super().write(text[: max(MOST_SHOWN - self.length, 0)])
         self.length += len(text)
-        if self.length > MOST_PRINTED:
-            raise RuntimeError(f"it has printed {MOST_PRINTED:,} characters: does it ever end?")
         return len(text)
 
 
@@ -87,9 +82,6 @@ def complaint(error: BaseException, path: str) -> str:
     if isinstance(error, SyntaxError) and error.filename == path:
         return f"{place(error.lineno or 0, path)}: SyntaxError: {error.msg}"
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    stem = os.path.splitext(os.path.basename(path))[0]
-    if isinstance(error, (AttributeError, ImportError)) and f"'{stem}'" in str(error):
-        message += f" (your file is called {stem}, so `import {stem}` finds it: rename it)"
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f"{place(f.lineno or 0, path)}, {f.line}" for f in frames if f.filename == path]
     if len(lines) > MOST_LINES:
@@ -125,35 +117,25 @@ def given(value: Any, take: Any) -> Any:
     return take(value) if isinstance(value, np.ndarray) else value
 
 
+def names_in(code: types.CodeType) -> Iterator[str]:
+    """The names that code uses, by itself or in what is defined inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names_in(constant)
+
+
 @functools.cache
 def called(module: Any, function: str) -> list[str]:
-    """Names of the file that one of its functions uses, by itself or through others.
-
-    What a name stands for may be a function, whose code says which names it uses; a class, with all
-    that is in it; or an object, which stands for its class. Each is looked into once, so that two
-    functions that call each other come to an end, and a class that holds an object of its own.
-    """
+    """Functions of the file that one of them uses, by itself or through others."""
+    # The list grows while it is walked through. Each name is in it once, so two functions that call
+    # each other come to an end; and only functions of the file itself have code that counts.
     names = [function]
-    values = [getattr(module, function, None)]  # still to be looked into
-    seen = set()
-    while values:
-        value = values.pop()
-        if id(value) in seen or getattr(value, "__module__", MODULE) != MODULE:
-            continue  # the latter is a library's
-        seen.add(id(value))
-        if isinstance(value, type):
-            values += vars(value).values()
-            continue
-        code = getattr(value, "__code__", value)
-        if isinstance(code, types.CodeType):
-            values += code.co_consts  # the code of what is defined inside
-            for instruction in dis.get_instructions(code):
-                name = instruction.argval
-                if instruction.opname == "LOAD_GLOBAL" and name not in names:
-                    names.append(name)
-                    values.append(getattr(module, name, None))
-        elif type(value).__module__ == MODULE:
-            values.append(type(value))
+    for name in names:
+        value = getattr(module, name, None)
+        code = getattr(value, "__code__", None)
+        if code and value.__module__ == MODULE:
+            names += [used for used in {*names_in(code)} - {*names} if hasattr(module, used)]
     return names[1:]
 
 
@@ -273,43 +255,26 @@ def limited(out: BinaryIO, path: str, seconds: float, message: str) -> Iterator[
     stop.set()
 
 
-def main_frames() -> list[types.FrameType]:
-    """What the main thread is in, the innermost first."""
-    frame = sys._current_frames()[threading.main_thread().ident or 0]
-    return [frame for frame, _ in traceback.walk_stack(frame)]
-
-
 def end_when_late(
     out: BinaryIO, path: str, seconds: float, message: str, stop: threading.Event
 ) -> None:
-    """Say where the file is when its time is over, and end the process.
-
-    Time is the processor's, so that a busy machine is no fault of the file's, which then has four
-    times as long; one that hardly computes waits for something, and hasn't. An import waits for the
-    disk, which is no fault of the file's either.
-    """
+    """Say where the file is when its time is over, and end the process."""
+    # The time is the processor's, so that a busy machine, or a library that comes from a slow disk,
+    # is no fault of the file's; four times as long may pass in all.
     start = time.monotonic()
     start_of_computing = time.process_time()
     while not stop.wait(0.1):
         passed = time.monotonic() - start
-        computed = time.process_time() - start_of_computing
-        if max(passed, computed) <= seconds:
-            continue
-        frames = main_frames()
-        importing = any(frame.f_code.co_filename.startswith(IMPORT) for frame in frames)
-        idle = computed < WAITING_SHARE * passed
-        if (idle and not importing) or computed > seconds or passed > 4 * seconds:
+        if time.process_time() - start_of_computing > seconds or passed > 4 * seconds:
             break
     else:
         return
-    line = next((f.f_lineno for f in frames if f.f_code.co_filename == path), None)
-    where = "in a library" if line is None else place(line, path)
-    sentence = message.format(seconds)
-    if importing and computed <= seconds:
-        sentence = f"an import isn't over after {passed:.0f} seconds: is the machine busy?"
-    elif idle:
-        sentence += "; it waits, and computes nothing"
-    send(out, {"error": f"{where}: {sentence}", "late": True})
+    # what the main thread is in, the innermost first
+    frame = sys._current_frames()[threading.main_thread().ident or 0]
+    numbers = (n for f, n in traceback.walk_stack(frame) if f.f_code.co_filename == path)
+    number = next(numbers, None)
+    where = "in a library" if number is None else place(number, path)
+    send(out, {"error": f"{where}: {message.format(seconds)}", "late": True})
     os._exit(1)
 
 

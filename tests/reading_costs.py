@@ -31,7 +31,8 @@ LIMITS = {
     "packed assignments": 0, "loops over a choice": 0, "longest function": 40,
 }  # fmt: skip
 READ = "translator", "practice", "blog", "benchmarks"  # the rooms that keep to LIMITS
-DENSER = {"benchmarks": {"tokens a line": 12.0}}  # it puts rows of figures together
+# benchmarks puts rows of figures together, and practice has mistakes, each a line of code
+DENSER = {"benchmarks": {"tokens a line": 12.0}, "practice": {"tokens a line": 11.5}}
 
 
 def is_text(node: ast.AST) -> bool:

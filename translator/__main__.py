@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import cyclopts
 from cyclopts import Parameter
@@ -46,15 +46,7 @@ from translator.settings import (
     options,
     saved_settings,
 )
-from translator.sources import (
-    Corpus,
-    decoded_line,
-    decoded_lines,
-    load_pairs,
-    new_text,
-    open_file,
-    plain,
-)
+from translator.sources import Corpus, decoded_line, decoded_lines, load_pairs, open_file, plain
 
 if TYPE_CHECKING:  # a command imports what it needs: PyTorch alone takes seconds
     from torch import Tensor
@@ -69,21 +61,11 @@ DEVICE = "as PyTorch names it, such as `cpu` or `cuda:1`; by default an accelera
 Device = Annotated[str | None, Parameter(help=DEVICE)]
 
 
-def at_home(kind: Any, tokens: Any) -> Any:
-    """A path from the command line; a shell leaves the ~ of --run=~/x alone."""
-    path = os.path.expanduser(tokens[0].value)
-    return path if str in (kind, *get_args(kind)) else Path(path)
-
-
-HOME = Parameter(converter=at_home)
-File = Annotated[Path, HOME]
-Data = Annotated[str, HOME]
 MODEL = "the folder of a run or a model; by default models/multi30k-de-en"
-Model = Annotated[Path | None, Parameter(help=MODEL), HOME]
+Model = Annotated[Path | None, Parameter(help=MODEL)]
 Json = Annotated[bool, Parameter(name="--json")]
-Out = Annotated[
-    Path, Parameter(help="the folder to write; it must not exist (of a page, the HTML file)"), HOME
-]
+OUT = "the folder to write; it must not exist (of a page, the HTML file)"
+Out = Annotated[Path, Parameter(help=OUT)]
 ENGINE = "ctranslate2, or pytorch, which takes longer; by default what the model allows"
 Engine = Annotated[Literal["ctranslate2", "pytorch"] | None, Parameter(help=ENGINE)]
 TYPE = "of CTranslate2's numbers: float32, int8, int16, bfloat16, ...; by default the model's"
@@ -95,13 +77,13 @@ OTHER_NAMES = {
     "--n": "--N", "--layers": "--N", "--heads": "--h",
 }  # fmt: skip
 PROGRAM = "python the_annotated_transformer.py"  # in the help, whichever door was taken
-MENDABLE = cyclopts.CycloptsError, Refused, OSError, ModuleNotFoundError, UnicodeEncodeError
+MENDABLE = cyclopts.CycloptsError, Refused, OSError, ModuleNotFoundError
 
 
 def train(
-    *, data: Data, run: File | None = None, preset: Literal["tiny", "small", "base", "big"] = "tiny",
+    *, data: str, run: Path | None = None, preset: Literal["tiny", "small", "base", "big"] = "tiny",
     words: bool = False, src: str = "de", tgt: str = "en", held_out: float | None = None,
-    longest: Count | None = None, start_from: File | None = None, device: Device = None,
+    longest: Count | None = None, start_from: Path | None = None, device: Device = None,
     shard: bool = False, limits: Annotated[Limits | None, Flat] = None,
     # pyrefly: ignore[invalid-annotation] a class that is made from the fields of `Settings`
     changes: Annotated[options() | None, Flat] = None,
@@ -133,7 +115,6 @@ def train(
 
     use_device(device)
     run = run or Path("runs") / preset
-    str(run.resolve()).encode()  # what writes and reads weights wants UTF-8 of names
     with refusing("these settings do not fit together", ValueError):
         settings = make_settings(preset, words, changes or {})
     options_given = (changes or {}) | ({"bpe": 0} if words else {})
@@ -262,8 +243,8 @@ def report(run: "Run", progress: "Progress", new: int) -> None:
 
 
 def plan(
-    data: Data, *, src: str = "de", tgt: str = "en", held_out: float | None = None,
-    start_from: File | None = None, seconds: PositiveFloat = 20, as_json: Json = False,
+    data: str, *, src: str = "de", tgt: str = "en", held_out: float | None = None,
+    start_from: Path | None = None, seconds: PositiveFloat = 20, as_json: Json = False,
     device: Device = None,
 ) -> int:  # fmt: skip
     """Before a training: what is wrong with a text, what to train on it,
@@ -291,25 +272,14 @@ def plan(
     return 0 if facts["advice"] else 1
 
 
-def readable(text: str) -> str:
-    """A shell's argument as text that can be written, even if its bytes are not valid UTF-8."""
-    # where the system's encoding isn't UTF-8, Python keeps bytes above 127 as surrogates
-    try:
-        encoded = text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        encoded = text.encode("utf-8", "replace")
-    return plain(encoded.decode("utf-8", "replace"))
-
-
 def translate(
     *sentence: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA,
-    input: File | None = None, output: File | None = None, as_json: Json = False,
+    input: Path | None = None, output: Path | None = None, as_json: Json = False,
     n_best: Count = 1, engine: Engine = None, type_: Type = None, device: Device = None,
 ) -> None:  # fmt: skip
     """Translate sentences; if none is given, translate a file or standard input line by line.
 
-    Lines that come one by one, as from a pipe that waits, are answered as they come. A file that
-    `output` names is replaced when its successor is whole.
+    Lines that come one by one, as from a pipe that waits, are answered as they come.
 
     Args:
         sentence: sentences in the model's source language
@@ -319,7 +289,6 @@ def translate(
             from, and placeholders and letters that were lost
         n_best: with --json, so many translations of each line, the best first; at most --beam
     """
-    input = None if input == Path("-") else input
     check_translate(sentence, input, output)
     if n_best > 1 and not as_json:
         raise Refused("--n-best needs --json; without it there is one line for each sentence")
@@ -332,12 +301,14 @@ def translate(
     with ExitStack() as files:
         if sentence:
             # a line feed ends a line here, too, as in "$(cat FILE)"
-            chunks = [[line for text in sentence for line in readable(text).split("\n")]]
+            chunks = [[plain(line) for text in sentence for line in text.split("\n")]]
         elif input:
             chunks = decoded_lines(files.enter_context(open_file(input)), input)
         else:
             chunks = arriving_lines(sys.stdin)
-        out = files.enter_context(new_text(output)) if output else sys.stdout
+        out = sys.stdout
+        if output:
+            out = files.enter_context(open_file(output, "wt", encoding="utf-8"))
         for chunk in filter(None, chunks):
             if as_json:
                 from translator.confidence import judged
@@ -377,14 +348,13 @@ def check_translate(sentence: tuple[str, ...], input: Path | None, output: Path 
 def arriving_lines(stream: Any) -> Iterator[list[str]]:
     """Standard input's lines as they come; a text in its place, as in notebooks, may lack bytes."""
     name = "standard input"
-    if stream is None or stream.closed:
+    if stream is None:
         raise Refused("nothing to translate: standard input is closed; give sentences or --input")
     if stream.isatty():
         warn("one sentence per line; Ctrl-D ends")
     if hasattr(stream, "buffer"):
         return decoded_lines(stream.buffer, name)
-    lines = (line.encode("utf-8", "replace") for line in stream)
-    return ([decoded_line(line, name, number)] for number, line in enumerate(lines, 1))
+    return ([decoded_line(line.encode(), name, number)] for number, line in enumerate(stream, 1))
 
 
 def answer(*lines: str, file: Any = None) -> None:
@@ -402,8 +372,8 @@ def deliver(*lines: str) -> None:
 
 
 def evaluate(
-    *, data: Data, split: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA,
-    as_json: Json = False, held_out: float | None = None, output: File | None = None,
+    *, data: str, split: str, model: Model = None, beam: Beam = BEAM, alpha: Alpha = ALPHA,
+    as_json: Json = False, held_out: float | None = None, output: Path | None = None,
     engine: Engine = None, type_: Type = None, device: Device = None,
 ) -> None:  # fmt: skip
     """Translate a split and score it:
@@ -460,7 +430,7 @@ def evaluate(
         raise Refused(f"not translated, and scored as if empty: {search.lost} of {count} sentences")
 
 
-def average(run: File, *, out: Out, last: Count = 5) -> None:
+def average(run: Path, *, out: Out, last: Count = 5) -> None:
     """Average the last checkpoints of a run into a model (Section 6.1).
 
     Args:
@@ -543,7 +513,7 @@ def compare_average(
         warn(f"take the run's own model, {run}: the average is no better{reason}")
 
 
-def explain(sentence: str, *, out: File, model: Model = None) -> None:
+def explain(sentence: str, *, out: Path, model: Model = None) -> None:
     """Write a page that shows how a sentence is translated:
     step by step, with all attention weights.
 
@@ -560,19 +530,18 @@ def explain(sentence: str, *, out: File, model: Model = None) -> None:
     use_device()
     if not sentence.strip():
         raise Refused("the sentence is blank")
-    folder, sentence = model_folder(model), readable(sentence)
+    folder, sentence = model_folder(model), plain(sentence)
     translator, data = read_translator(folder), read_json(folder / "config.json").get("data", "")
     page, translation = explorer.page(translator, folder.name, sentence, data)
     write_text(out, page)
-    if out != Path("-"):
-        print(f"{sentence}\n{translation}\n{out}")
+    print(f"{sentence}\n{translation}\n{out}")
 
 
 def export(
     *, out: Out, to: Literal["ctranslate2", "half", "page"] = "ctranslate2", model: Model = None,
     quantization: Annotated[str | None, Parameter(name=["--quantization", "--type"])] = None,
     title: str | None = None, names: tuple[str, str] | None = None, note: str | None = None,
-    score: File | None = None, words: File | None = None,
+    score: Path | None = None, words: Path | None = None,
 ) -> None:  # fmt: skip
     """Convert a model for another program, to half its size, or to a page that translates.
 
@@ -630,7 +599,7 @@ def write_half(folder: Path, out: Path) -> None:
     print(f"{out}: float16")
 
 
-def import_model(source: Data, *, out: Out, src: str | None = None, tgt: str | None = None) -> None:
+def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | None = None) -> None:
     """Open a model that Marian trained, such as those of OPUS-MT,
     and write it as a folder for this program.
 
@@ -652,9 +621,9 @@ def import_model(source: Data, *, out: Out, src: str | None = None, tgt: str | N
 
 
 def judge(
-    file: File, *, new: bool = False, gate: Integer | None = None, watch: bool = False,
-    split: str = "val", report: File | None = None, learn: str | None = None,
-    minutes: PositiveFloat = 20, run: File | None = None, src: str = "de", tgt: str = "en",
+    file: Path, *, new: bool = False, gate: Integer | None = None, watch: bool = False,
+    split: str = "val", report: Path | None = None, learn: str | None = None,
+    minutes: PositiveFloat = 20, run: Path | None = None, src: str = "de", tgt: str = "en",
 ) -> int:  # fmt: skip
     """Try a Transformer that you wrote yourself, gate by gate, with the shipped weights.
 
@@ -684,8 +653,7 @@ def judge(
 
     if new:
         return new_file(file)
-    check_judged(file, gate, split, report)
-    report = None if report == Path("-") else report  # it is said there anyway
+    check_judged(file, gate, split)
     lines: list[str] = []
 
     def say(line: str) -> None:
@@ -728,8 +696,6 @@ def new_file(file: Path) -> int:
         raise Refused(f"{file} is there already, and stays as it is")
     if file.suffix != ".py":
         raise Refused(f"{file}: --new writes Python, so give it a name that ends in .py")
-    if sys.flags.optimize > 1:
-        raise Refused("Python's -OO takes away the text that --new writes: leave it out")
     write_text(file, stubs())
     print(
         f"{file}: {len(GATES)} gates; judge it with: judge {file}; --watch does it at each saving"
@@ -741,7 +707,7 @@ def new_file(file: Path) -> int:
     return 0
 
 
-def check_judged(file: Path, gate: int | None, split: str, report: Path | None) -> None:
+def check_judged(file: Path, gate: int | None, split: str) -> None:
     """Raise Refused for what can't be judged, before anything is."""
     from practice import judge as practice
 
@@ -755,10 +721,6 @@ def check_judged(file: Path, gate: int | None, split: str, report: Path | None) 
         raise Refused(
             f"--split is {split}, and the data has no such sentences; val is always there"
         )
-    if report and report.exists() and report.samefile(file):
-        raise Refused(f"--report is {file} itself")
-    if report and report != Path("-") and not report.exists():
-        write_text(report, "")  # better refused now than afterwards
 
 
 def typed_numbers() -> Iterator[str]:
@@ -793,7 +755,7 @@ def practise(
 
 
 def doctor(
-    run: File, *, data: Data | None = None, held_out: float | None = None, as_json: Json = False
+    run: Path, *, data: str | None = None, held_out: float | None = None, as_json: Json = False
 ) -> None:
     """Examine a run or a model that trains and writes nonsense:
     what was measured, what it means, what it resembles, how good it is.
@@ -829,8 +791,6 @@ def explained(error: Exception, arguments: list[str]) -> str:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, ModuleNotFoundError):
         return f"this needs the package {error.name}: pip install {error.name}"
-    if isinstance(error, UnicodeEncodeError):
-        return f"a name that is not UTF-8, {error.object!r}; give another"
     if isinstance(error, cyclopts.UnknownCommandError):
         return f"{text}; --help lists them"
     if isinstance(error, cyclopts.UnknownOptionError):
@@ -843,22 +803,6 @@ def explained(error: Exception, arguments: list[str]) -> str:
     return text
 
 
-def with_streams(arguments: list[str]) -> list[str]:
-    """Arguments in which `-`, a standard stream, belongs to its option.
-
-    `cyclopts` would take it for an option; alone it is the input.
-    """
-    joined: list[str] = []
-    for place, argument in enumerate(arguments):
-        if "--" in arguments[:place] or argument != "-":
-            joined.append(argument)
-        elif joined[-1:] and joined[-1] in ("--input", "--output", "--out", "--report"):
-            joined[-1] += "=-"
-        else:
-            joined.append("--input=-" if arguments[0] == "translate" else argument)
-    return joined
-
-
 def with_numbers(arguments: list[str]) -> list[str]:
     """Arguments in which --learn without a value means the numbers."""
     following = [*arguments, "--"][1:]
@@ -868,25 +812,17 @@ def with_numbers(arguments: list[str]) -> list[str]:
     ]
 
 
-def version() -> str:
-    """The version that is installed, if one is."""
-    from importlib.metadata import distributions
-
-    installed = next(iter(distributions(name="annotated-transformer")), None)
-    return installed.version if installed else "from source, not installed"
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     app = cyclopts.App(
-        PROGRAM, help="Train, use and look into a Transformer.", version=version,
+        PROGRAM, help="Train, use and look into a Transformer.", version_flags=[],
         help_format="markdown", suppress_keyboard_interrupt=False,
     )  # fmt: skip
     commands = plan, train, translate, evaluate, average, explain, export, captions, judge, doctor
     for command in commands:
         app.command(command)
     app.command(import_model, name="import")
-    arguments = with_numbers(with_streams(sys.argv[1:] if arguments is None else arguments))
+    arguments = with_numbers(sys.argv[1:] if arguments is None else arguments)
     with redirect_stdout(Steady(sys.stdout)) as out, redirect_stderr(Steady(sys.stderr)) as err:
         try:
             with within_memory("out of memory"):

@@ -137,10 +137,6 @@ def open_engine(
     try:
         with refusing(f"--type {type}", ValueError):
             return Engine(folder, converted, beam, alpha, **options)
-    except RuntimeError:  # what a failing disk has left: once more
-        shutil.rmtree(converted, ignore_errors=True)
-    try:
-        return Engine(folder, conversion_of(folder), beam, alpha, **options)
     except RuntimeError as error:
         raise Unsuited(f"CTranslate2 can't load {folder} on {device} ({error})") from error
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import stat
 import sys
 import tempfile
 import textwrap
@@ -37,13 +36,6 @@ class Stopped(Exception):
         self.number = number
 
 
-POINTER = b"version https://git-lfs"
-# what libraries say about protections that one could switch off
-ADVICE = re.compile(
-    "weights.only|allow_pickle|trust|pickle.load|unsafe|arbitrary code|file an issue", re.I
-)
-
-
 @contextmanager
 def refusing(what: str, *kinds: type[BaseException]) -> Iterator[None]:
     """Turn errors of these kinds into Refused that says `what`, with the error's own words.
@@ -55,17 +47,8 @@ def refusing(what: str, *kinds: type[BaseException]) -> Iterator[None]:
     except kinds as error:
         if isinstance(error, (Refused, KeyboardInterrupt)):
             raise
-        sentences = re.split(r"(?<=[.!?:;])\s+", str(error))
-        sentences = [sentence for sentence in sentences if not ADVICE.search(sentence)]
-        words = " ".join(sentences) or type(error).__name__
-        words = textwrap.shorten(words, 300, placeholder=" ...")
-        raise Refused(f"{what} ({words if words != '...' else str(error)[:300]})") from error
-
-
-def check_pointer(path: Path) -> None:
-    """Raise Refused for a pointer of Git LFS, which stands in for a file that was not fetched."""
-    if path.is_file() and path.stat().st_size < 1000 and path.read_bytes().startswith(POINTER):
-        raise Refused(f"{path}: only a pointer of Git LFS; `git lfs pull` fetches the file itself")
+        words = textwrap.shorten(str(error), 300, placeholder=" ...") or type(error).__name__
+        raise Refused(f"{what} ({words})") from error
 
 
 def warn(text: str) -> None:
@@ -84,15 +67,10 @@ class Steady:
     """
 
     def __init__(self, stream: Any):
-        lost: Exception | None = None
-        try:
-            stream.write("")
-        except (AttributeError, ValueError, OSError) as error:
-            lost = error if isinstance(error, OSError) else None  # a full disk, not a closed stream
-            stream = open(os.devnull, "w")  # noqa: SIM115
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8", errors="replace")
-        self.stream, self.lost = stream, lost
+        self.stream = stream or open(os.devnull, "w")  # noqa: SIM115
+        self.lost: Exception | None = None
+        if hasattr(self.stream, "reconfigure"):
+            self.stream.reconfigure(encoding="utf-8", errors="replace")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
@@ -107,8 +85,6 @@ class Steady:
     def attempt(self, call: Callable, *text: str) -> None:
         try:
             call(*text)
-        except UnicodeEncodeError:
-            call(text[0].encode("ascii", "replace").decode())
         except (OSError, ValueError) as error:
             self.lost = self.lost or error
             # else it would fail again when Python ends
@@ -145,17 +121,9 @@ SUMS = "SHA256SUMS"  # checksums of the files of a folder, as sha256sum writes a
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Let `write` fill a file of that name in a temporary folder, then move it to `path`.
 
-    Raises OSError if that is impossible. The disk has the new content before the name is moved to
-    it, so `path` is whole even after a power failure. A link is kept, and what it leads to is
-    replaced; a file that is replaced passes on its mode.
+    The disk has the new content before the name is moved to it, so `path` is whole even after a
+    power failure. A link is kept, and what it leads to is replaced.
     """
-    if not path.parent.is_dir() or path.is_dir():
-        raise OSError(
-            f"{path}: {'this is a folder' if path.is_dir() else 'its folder does not exist'}"
-        )
-    # a new file would take the place of a device or a pipe
-    if path.exists() and not path.is_file():
-        raise OSError(f"{path}: this is no regular file")
     target = Path(os.path.realpath(path))
     folder = None
     try:
@@ -163,44 +131,17 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
             # a folder: what libraries leave of half a file when they are killed is in it, too
             folder = tempfile.mkdtemp(PARTIAL, f".{target.name[:50]}.", target.parent)
             new = Path(folder) / "new"
-            new.touch()  # with the mode that the user's `umask` gives
-            mode = (target if target.exists() else new).stat().st_mode
             write(new)
             with open(new, "r+b") as file:
                 os.fsync(file.fileno())
-            with suppress(OSError):  # some file systems have no modes
-                os.chmod(new, stat.S_IMODE(mode))
             os.replace(new, target)
     finally:
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
-    # some systems cannot keep a folder's names on the disk, and do it by themselves
-    with suppress(OSError):
-        handle = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
-def stream_of(path: Path) -> Any:
-    """The stream that a path names, as `-` and `/dev/stdout` do; None for any other path.
-
-    Opened by its name, a file behind `/dev/stdout` would lose what `>>` keeps.
-    """
-    if path == Path("-"):
-        return sys.stdout
-    for _ in range(40):  # links, as many as a system follows
-        if number := re.fullmatch(r"(?:/proc/[^/]+|/dev)/fd/(\d+)", os.path.abspath(path)):
-            named = {1: sys.stdout, 2: sys.stderr}.get(int(number[1]))
-            return named or os.fdopen(os.dup(int(number[1])), "w", encoding="utf-8")
-        if not path.is_symlink():
-            break
-        path = path.parent / os.readlink(path)
-    return None
-
-
-MEMORY = re.compile(
+# what those say whose request for memory failed: CUDA, PyTorch's allocators, threads
+OUT_OF_MEMORY = re.compile(
     "allocate memory|not enough memory|out of memory|alloc_failed|start new thread", re.I
 )
 
@@ -212,20 +153,18 @@ def within_memory(what: str) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
-            if MEMORY.search(str(error)):
+            if OUT_OF_MEMORY.search(str(error)):
                 raise MemoryError(str(error)) from error
             raise
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Name a file in the system's errors about writing it; those about others pass unchanged."""
+    """Name a file in the system's errors about writing it: those of a full disk name none."""
     try:
         yield
     except OSError as error:
-        named = None if error.filename is None else Path(error.filename)
-        elsewhere = named is not None and named.parent.resolve() != path.parent.resolve()
-        if error.errno is None or elsewhere:
+        if error.errno is None:  # a sentence of ours
             raise
         raise OSError(f"{path}: cannot be written ({error.strerror})") from error
 
@@ -240,9 +179,6 @@ def remove_partial(folder: Path) -> None:
 @contextmanager
 def new_folder(out: Path) -> Iterator[None]:
     """Make a folder, to be filled inside; removed if that fails. FileExistsError if it exists."""
-    if out == Path("-"):
-        raise Refused("--out is a folder here, and standard output is none; name a folder")
-    parents = [folder for folder in out.parents if not folder.exists()]
     try:
         out.mkdir(parents=True)
     except FileExistsError:
@@ -251,20 +187,12 @@ def new_folder(out: Path) -> Iterator[None]:
         yield
     except BaseException:
         shutil.rmtree(out)
-        with suppress(OSError):  # keep a folder that holds something else by now
-            for folder in parents:
-                folder.rmdir()
         raise
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically; a stream, a device or a pipe gets the text as it is."""
-    if stream := stream_of(path):
-        stream.write(text)
-        stream.flush()
-        if error := getattr(stream, "lost", None):
-            raise error
-    elif path.exists() and not path.is_file() and not path.is_dir():
+    """Write a text file atomically; a device or a pipe gets the text as it is."""
+    if path.exists() and not path.is_file():
         with writing(path):
             path.write_text(text, encoding="utf-8")
     else:
@@ -296,7 +224,6 @@ def changed_files(folder: Path, names: list[str]) -> list[str]:
 def check_sums(folder: Path, names: list[str]) -> None:
     """Raise Refused if one of the named files is not what SHA256SUMS says."""
     for name in changed_files(folder, names):
-        check_pointer(folder / name)
         raise Refused(
             f"{folder / name}: damaged or edited, says {folder / SUMS}; "
             f"if you edited it, delete {SUMS}"
@@ -338,7 +265,6 @@ def read_tensors(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
 
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
-    check_pointer(path)
     damaged = f"{path}: not a safetensors file that a run wrote, or damaged"
     # a file system may lack what the library needs, and its errors name no file
     unread = f"{path}: cannot be read here"
@@ -360,7 +286,6 @@ def read_json(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(
             f"{path}: no such file; is {path.parent} the folder of a run or a model?"
         )
-    check_pointer(path)
     with refusing(f"{path}: not JSON", ValueError, RecursionError):
         value = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(value, dict):

@@ -17,7 +17,7 @@ import the_annotated_transformer as tat
 from practice.wires import wires
 from the_annotated_transformer import Pair
 from translator.agreement import precise
-from translator.files import MEMORY, Refused
+from translator.files import OUT_OF_MEMORY, Refused
 from translator.trainer import Objective, ParallelTrainer
 
 # nats: a fresh model's wires move predictions by 0.01 to 3, rounding by 1e-6
@@ -101,7 +101,7 @@ def check_device(model: nn.Module, device: torch.device, eps: float) -> None:
     try:
         other_loss, other_grads = loss_and_gradient(model, device, pairs, eps)
     except RuntimeError as error:
-        if MEMORY.search(str(error)):
+        if OUT_OF_MEMORY.search(str(error)):
             raise
         raise Refused(f"{device} can't compute this model ({error}); {advice(device)}") from error
     if not abs(other_loss - loss) < LOSS_ERROR * abs(loss):

@@ -29,7 +29,6 @@ def read_translator(path: str | Path, device: torch.device | str | None = None) 
     Raises FileNotFoundError or Refused naming a file that is missing, is damaged or does not fit.
     """
     path = Path(path)
-    str(path.resolve()).encode()  # what reads weights wants UTF-8 of names
     if path.is_file():
         raise Refused(f"{path}: a file, not the folder of a run or a model")
     files.check_sums(path, MODEL_FILES)

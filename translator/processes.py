@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from the_annotated_transformer import unwrapped
-from translator.files import Refused, refusing, warn
+from translator.files import Refused, refusing
 
 
 def choose_device() -> torch.device:
@@ -82,14 +82,9 @@ def process_group() -> Iterator[None]:
         torch.accelerator.set_device_index(device.index)
     # the first process may read a large corpus for hours before the others have work
     wait = timedelta(days=1)
-    patience = threading.Timer(15, warn, ["waiting for the other processes of WORLD_SIZE"])
-    patience.start()
-    try:
-        message = "WORLD_SIZE is set, but what torchrun sets beside it is not right"
-        with refusing(message, ValueError, RuntimeError):
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=wait)
-    finally:
-        patience.cancel()
+    message = "WORLD_SIZE is set, but what torchrun sets beside it is not right"
+    with refusing(message, ValueError, RuntimeError):
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=wait)
     try:
         yield
     except BaseException as error:

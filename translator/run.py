@@ -132,21 +132,18 @@ class Run:
         paths = [self.checkpoints / name for name in (STATE, STATE_BEFORE)]
         paths = [path for path in paths if path.exists()]
         for path in paths:
+            damages = KeyError, TypeError, ValueError, RuntimeError
             try:
-                tensors, notes = files.read_tensors(path)
-                progress = Progress(**notes["progress"])
-                trainer.load(tensors, progress.step, progress.skipped, path)
-                return progress
-            except (KeyError, TypeError, ValueError, RuntimeError) as error:
-                if files.MEMORY.search(str(error)):
+                with refusing(f"{path}: not the state of a run", *damages):
+                    tensors, notes = files.read_tensors(path)
+                    progress = Progress(**notes["progress"])
+                    trainer.load(tensors, progress.step, progress.skipped, path)
+                    return progress
+            except Refused as error:
+                if path == paths[-1] or files.OUT_OF_MEMORY.search(str(error)):
                     raise
-                refusal = error
-                if not isinstance(error, Refused):
-                    refusal = Refused(f"{path}: not the state of a run ({error})")
-                if path == paths[-1]:
-                    raise refusal from error
                 if self.first:
-                    warn(f"{refusal}; going on from the checkpoint before it")
+                    warn(f"{error}; going on from the checkpoint before it")
         return Progress()
 
     def save(self, trainer: ParallelTrainer, progress: Progress, stopped: bool = False) -> None:

@@ -4,11 +4,10 @@ Every file except the log is first written under a temporary name and then renam
 leaves half a file, and every file except the log has a checksum.
 """
 
-import errno
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,8 +27,6 @@ STATE_BEFORE = "before.safetensors"  # the one before it
 SIZES = "N", "d_model", "d_ff", "h", "d_k", "positions", "norm", "tie", "bpe"  # of a model
 TOKENS = [f"tokens/{split}{suffix}" for split in SPLITS for suffix in (".ids", ".starts")]
 STARTS = TOKENS[1::2]  # written after the ids, so what has them is whole
-BEGUN = ".annotated-start"  # an empty file: the tokens beside it are those of a start
-NO_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP  # of some file systems
 
 
 def token_store(folder: Path, split: str, tokenizer: Tokenizer) -> TokenStore:
@@ -144,35 +141,12 @@ class RunFolder:
         if processes()[0] > 0:
             yield
             return
-        # If nothing comes of the training, the folders and the lock that were made for it go
-        # again; what somebody else has put there stays.
-        new = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
-        place = self.path / ".lock"
-        is_new_lock = not place.exists()
-        if is_new_lock:
-            self.path.mkdir(parents=True, exist_ok=True)
-        elif not place.is_file() or place.stat().st_size:
-            raise Refused(f"{place} is not that of a training; give another --run")
-        lock = FileLock(place, timeout=0, fallback_to_soft=False)
+        self.path.mkdir(parents=True, exist_ok=True)
         try:
-            lock.acquire()
+            with FileLock(self.path / ".lock", timeout=0):
+                yield
         except Timeout:
             raise Refused(f"{self.path}: another training is at work in this folder") from None
-        except (NotImplementedError, OSError) as error:
-            if getattr(error, "errno", errno.ENOSYS) not in NO_LOCKS:
-                raise  # a file system without locks goes without one
-        failed = True
-        try:
-            yield
-            failed = False
-        finally:
-            lock.release()
-            if failed and is_new_lock:  # perhaps in somebody's folder
-                place.unlink(missing_ok=True)
-            if not (self.path / "config.json").exists():  # nothing came of it
-                with suppress(OSError):  # keep a folder that holds something else
-                    for folder in new:
-                        folder.rmdir()
 
     def prepare(self) -> None:
         """Create or repair the folder; the first process does it, for all of a group."""
@@ -195,21 +169,18 @@ class RunFolder:
         """Clear away the half files of writers that were killed."""
         for folder in (self.path, self.path / "tokens", self.checkpoints, self.path / "best"):
             files.remove_partial(folder)
-        (self.path / BEGUN).unlink(missing_ok=True)
 
     # --- A new run ---
     def create(self) -> None:
         """Write vocabulary, tokens and configuration of a new run; Refused if they don't fit.
 
-        What is wrong with val, or with all of train, shows before anything is written. A sentence
-        that fits into no batch is found later: then the files are removed again.
+        What is wrong with val, or with all of train, shows before anything is written.
         """
         self.check_strangers()
         for _ in self.corpus.full_pairs("val"):
             pass  # reads every line now, to find a damaged one
         next(iter(self.corpus.full_pairs("train")))  # Refused, or missing, if there is no pair
         settings, tokenizer = self.vocabulary()
-        (self.path / BEGUN).touch()
         # a start that was interrupted has left these: tokens without their vocabulary are of no use
         for name in ("tokenizer.json", *STARTS):
             (self.path / name).unlink(missing_ok=True)
@@ -228,11 +199,8 @@ class RunFolder:
         write_text(self.path / "config.json", json.dumps(content, indent=1) + "\n")
 
     def check_strangers(self) -> None:
-        """Raise Refused for a folder of something else; an interrupted start may go on."""
-        strange = ["model.safetensors", "log.jsonl", "checkpoints", "best", files.SUMS]
-        if not (self.path / BEGUN).exists():
-            strange += ["tokenizer.json", *TOKENS]
-        for name in strange:
+        """Raise Refused for a folder of something else; tokens are those of an interrupted start."""
+        for name in ("model.safetensors", "log.jsonl", "checkpoints", "best", files.SUMS):
             if (self.path / name).exists():
                 raise Refused(
                     f"{self.path} holds {name} but no config.json, so it is no run; "
@@ -268,15 +236,11 @@ class RunFolder:
         return longest
 
     def check_longest(self, longest: LongestPair, settings: Settings) -> None:
-        """Raise Refused, and remove the tokens, if the longest sentence fits into no batch."""
+        """Raise Refused if the longest sentence fits into no batch."""
         learned = settings.positions == "learned" and settings.tokens_per_batch > LEARNED_POSITIONS
         limit = LEARNED_POSITIONS if learned else settings.tokens_per_batch
         if longest.tokens <= limit:
             return
-        for name in (*TOKENS, BEGUN):
-            (self.path / name).unlink()
-        with suppress(OSError):  # keep a folder that holds something else
-            (self.path / "tokens").rmdir()
         place = self.corpus.place(longest.split, longest.row)
         raise Refused(
             f"{'--positions learned has' if learned else '--tokens-per-batch is'} {limit}, "

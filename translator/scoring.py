@@ -44,16 +44,11 @@ def score(
     BLEU is 13a cased; lower-cased; lower-cased after Moses tokenisation. For a script without
     spaces, all BLEU is of sacreBLEU's tokens for it. `length` is the length of the translations
     divided by the length of the references. `tell` is told if BLEU is 0 only because no translation
-    has four tokens. ValueError unless there are as many references as translations.
+    has four tokens.
     """
     from sacrebleu.metrics import BLEU, CHRF
     from sacremoses import MosesTokenizer
 
-    if len(translations) != len(references):
-        raise ValueError(
-            "each translation needs one reference, but there are "
-            f"{len(translations)} translations and {len(references)} references"
-        )
     rules = cut_of(references)
     sides = translations, references
     lower = BLEU(lowercase=True, tokenize=rules)

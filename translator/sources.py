@@ -3,30 +3,17 @@
 import gzip
 import itertools
 import os
-import secrets
-import shutil
 import textwrap
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from translator.captions import caption_pairs
 from translator.ctranslate2_folder.translate import decoded, plain
-from translator.files import (
-    PARTIAL,
-    POINTER,
-    Refused,
-    check_pointer,
-    nobody,
-    refusing,
-    stream_of,
-    warn,
-    writing,
-)
+from translator.files import Refused, nobody, refusing
 
 
 def find_file(folder: Path, name: str) -> Path:
@@ -46,53 +33,8 @@ def find_file(folder: Path, name: str) -> Path:
 
 
 def open_file(path: Path, mode: Any = "rb", **how: Any) -> Any:
-    """A file, opened as `open` does; packed if its name ends with .gz.
-
-    Raises Refused for a pointer of Git LFS.
-    """
-    if mode == "rb":
-        check_pointer(path)
+    """A file, opened as `open` does; packed if its name ends with .gz."""
     return (gzip.open if path.suffix == ".gz" else open)(path, mode, **how)
-
-
-@contextmanager
-def new_text(path: Path) -> Iterator[IO]:
-    """A file to write text to as it comes, or the stream that `path` names.
-
-    A file that holds something stays until the new one, beside it, is whole. Whoever is interrupted
-    learns where the lines are that are ready.
-    """
-    if stream := stream_of(path):
-        yield stream
-        return
-    target = Path(os.path.realpath(path))  # links are kept
-    place = path
-    replaces = path.is_file() and path.stat().st_size > 0
-    if replaces:
-        random = secrets.token_hex(4)
-        place = target.with_name(f"{target.stem[:50]}.{random}{PARTIAL}{target.suffix}")
-    new = not place.exists()
-    file = open_file(place, "xt" if replaces else "wt", encoding="utf-8")
-    try:
-        yield file
-        with writing(path):  # what the buffer still holds
-            file.close()
-        if replaces:
-            with suppress(OSError):  # some file systems have no modes
-                shutil.copymode(target, place)
-            os.replace(place, target)
-    # what is ready has cost time: only a new file without a line is removed
-    except BaseException:
-        empty = False
-        with suppress(OSError, ValueError):  # a pipe has no position, and a full disk no room
-            empty = file.tell() == 0
-        with suppress(OSError, ValueError):
-            file.close()
-        if empty and new:
-            place.unlink()
-        elif replaces:
-            warn(f"{path} is as it was, and the lines that were ready are in {place}")
-        raise
 
 
 LONGEST_LINE_BYTES = 100_000  # no sentence is longer, but a small .gz may unpack to far more
@@ -104,11 +46,6 @@ def decoded_line(line: bytes, name: Path | str, number: int) -> str:
         raise Refused(
             f"{name}, line {number}: more than {LONGEST_LINE_BYTES:,} bytes; "
             "there should be a sentence per line"
-        )
-    if line.startswith(POINTER):
-        raise Refused(
-            f"{name}, line {number}: only a pointer of Git LFS; "
-            "`git lfs pull` fetches the file itself"
         )
     try:
         return decoded(line)
@@ -199,33 +136,24 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
     split, and if the files can be neither found nor fetched.
     """
     import pooch
-    from filelock import FileLock
 
     names = [f"{split}.{language}.gz" for language in ("de", "en")]
     if names[0] not in MULTI30K_FILES:
         splits = ", ".join(sorted({name.split(".")[0] for name in MULTI30K_FILES}))
         raise Refused(f"multi30k has no split {split!r}; it has {splits}")
     pooch.get_logger().setLevel("WARNING")
-    folder = os.environ.get("MULTI30K_CACHE")
-    no_home = "multi30k needs a folder: MULTI30K_CACHE in the environment may name one"
-    with refusing(no_home, RuntimeError):
-        folder = folder or pooch.os_cache("annotated-transformer") / "multi30k"
-        folder = Path(folder).expanduser()
-    store = pooch.create(folder, url, registry=MULTI30K_FILES, retry_if_failed=2)
-    missing = not all((store.abspath / name).is_file() for name in names)
+    folder = (
+        os.environ.get("MULTI30K_CACHE") or pooch.os_cache("annotated-transformer") / "multi30k"
+    )
+    store = pooch.create(Path(folder).expanduser(), url, registry=MULTI30K_FILES, retry_if_failed=2)
     not_fetched = (
         f"multi30k: {names[0]} is not in {store.abspath} and could not be fetched; "
         f"put {' and '.join(names)} from {url} there yourself, "
         "or use `captions`, which needs no network"
     )
     with refusing(not_fetched, OSError, ValueError):
-        if missing:
-            store.abspath.mkdir(parents=True, exist_ok=True)
-        # two processes may fetch at the same time; one that finds both files needs no lock, and may
-        # not be allowed to make one
-        with FileLock(store.abspath / ".lock", timeout=600) if missing else nullcontext():
-            for name in names:
-                store.fetch(name, downloader=pooch.HTTPDownloader(timeout=20))
+        for name in names:
+            store.fetch(name, downloader=pooch.HTTPDownloader(timeout=20))
     return store.abspath
 
 
@@ -279,15 +207,6 @@ BUILT_IN = "multi30k", "captions"
 SPLITS = "train", "val"
 
 
-@cache
-def warn_of_hidden(data: str) -> None:
-    """Say once that a built-in name hides a folder of that name."""
-    if data in BUILT_IN and any(Path(data).glob("*.*")):
-        warn(
-            f"--data {data} is what comes with the program, not the folder here, which is ./{data}"
-        )
-
-
 @dataclass(frozen=True)
 class Corpus:
     """Sentence pairs of two languages: `multi30k`, `captions`, `hf:NAME`, or those of a folder.
@@ -322,7 +241,6 @@ class Corpus:
         # too; a missing file, or a set that isn't on the hub, shows at the first pair. A built-in
         # name comes before a folder.
         data = self.data
-        warn_of_hidden(data)
         if self.held_out is not None and not 0 < self.held_out < 1:
             raise Refused(f"--held-out must be above 0 and below 1, but it is {self.held_out}")
         if self.held_out is not None and split in SPLITS:

@@ -46,7 +46,8 @@ class Training:
     def fit(self) -> None:
         """Train until a limit is reached, with checkpoints and a log.
 
-        Raises Stopped if a signal has asked for it, after the update at hand is saved.
+        Raises Stopped if a signal has asked for it, after the update at hand is saved; one that
+        comes during the last checkpoint changes nothing, because the run is over then.
         """
         # Only the first process looks at the clock and at the limits, and `any_process` hands on
         # what it has found: all processes checkpoint, stop and end at the same update, or they

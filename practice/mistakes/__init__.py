@@ -19,26 +19,6 @@ from practice.mistakes.catalogue import (
     until_end,
 )
 
-__all__ = [
-    "CATALOGUE",
-    "GROUPS",
-    "HEALTHY",
-    "LONGEST",
-    "SLIPS",
-    "Mistake",
-    "cached",
-    "examined",
-    "made",
-    "numbers",
-    "place",
-    "put",
-    "settings_with",
-    "translate",
-    "until_end",
-]
-
-ROOMS = masks, batches, attention, positions, layers, loss, updates, decoding
-
 # here, and not in the file that is to be read
 KEY_OF_THE_INTERVIEW = """\
 `.tril(diagonal=1)` in Model.forward: each position sees the token that it has to predict. \

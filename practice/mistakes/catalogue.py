@@ -3,8 +3,10 @@
     CATALOGUE["no_causal_mask"]        a Mistake: what is written, what people believe, what it does
     with made("no_causal_mask"): ...   the document's module with this mistake; undone at the end
 
-A mistake says what it puts in place of what, as `mistake(..., rate=function)`, or with two
-underscores for a method, `Trainer__gradient=function`. It is in force while its model trains and
+What is written, believed and what it does stands in two tables, mistakes.tsv and slips.tsv. The
+rooms beside this file say by the same names what a mistake puts in place of what:
+`mistake(NAME, rate=function)`, or with two underscores for a method, `Trainer__gradient=function`.
+It is in force while its model trains and
 while it is examined, because whoever made it made it in both. What the document has only inside
 its examples (which numbers to learn from, how to translate them) is here as `numbers`, `examined`
 and `translate`, so that it can be made wrong as well: call these through the module.
@@ -14,6 +16,7 @@ import contextlib
 import random
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -30,23 +33,24 @@ LONGEST = 8  # tokens that a translation of a number may have
 
 
 class Mistake(NamedTuple):
-    """One mistake. `label` is what the page's clinic calls it, empty if the small model there can't
-    have it; `trains` is False if it is made after training, so that a healthy model serves."""
+    """One mistake: what the tables beside this file say of it, in their columns, and its code."""
 
     name: str
-    kind: str  # mask, shift, data, attention, heads, positions, norm, loss, schedule, adam,
-    # decoding or report; slip for those of SLIPS
+    # mask, shift, data, attention, heads, positions, norm, loss, schedule, adam, decoding or
+    # report; slip for those of SLIPS
+    kind: str
     line: str  # what is written, for what should be
-    section: str  # the heading under which the document explains it
-    seen_by: str  # the cheapest examination that sees it, a key of examine.EXAMINATIONS; run
-    # if only a finished run shows it, or none
-    belief: str  # what the one who writes it believes
     effect: str  # what it does
-    puts: dict[str, Any]  # what is put in place of what
-    settings: dict[str, Any]
-    harmless: bool  # at this size
-    label: str
-    trains: bool
+    section: str = ""  # the heading under which the document explains it
+    # the cheapest examination that sees it, a key of examine.EXAMINATIONS; run if only a finished
+    # run shows it, reference if only the right numbers do, or none
+    seen_by: str = ""
+    belief: str = ""  # what the one who writes it believes
+    label: str = ""  # what the page's clinic calls it; empty: the small model there can't have it
+    harmless: bool = False  # at this size
+    trains: bool = True  # False: it is made after training, so that a healthy model serves
+    settings: dict[str, Any] = {}
+    puts: dict[str, Any] = {}  # what is put in place of what
 
 
 # what the page's clinic calls the kinds
@@ -60,24 +64,30 @@ CATALOGUE: dict[str, Mistake] = {}
 SLIPS: dict[str, Mistake] = {}  # of single functions; a whole training hardly shows most of them
 
 
-def mistake(
-    name: str, *, kind: str, line: str, section: str, seen_by: str, belief: str, effect: str,
-    settings: dict[str, Any] | None = None, harmless: bool = False, label: str = "",
-    trains: bool = True, **puts: Any,
-) -> None:  # fmt: skip
-    """Enter a mistake in the catalogue; its fields are those of Mistake."""
-    CATALOGUE[name] = Mistake(
-        name, kind, line, section, seen_by, belief, effect, puts, settings or {}, harmless, label,
-        trains,
-    )  # fmt: skip
+def table(name: str) -> dict[str, dict[str, str]]:
+    """The rows of a table beside this file, by the names of mistakes."""
+    header, *lines = Path(__file__).with_name(name).read_text("utf-8").splitlines()
+    columns = header.split("\t")
+    rows = (dict(zip(columns, line.split("\t"), strict=True)) for line in lines)
+    return {row["name"]: row for row in rows}
 
 
-def slip(name: str, *, line: str, effect: str, **puts: Any) -> None:
-    """Enter one that is seen only beside a reference with the same weights."""
-    SLIPS[name] = Mistake(
-        name, "slip", line, "", "reference", "", effect, puts, {}, harmless=True, label="",
-        trains=True,
-    )  # fmt: skip
+MISTAKES_TABLE = table("mistakes.tsv")
+SLIPS_TABLE = table("slips.tsv")
+
+
+def mistake(name: str, settings: dict[str, Any] | None = None, **puts: Any) -> None:
+    """Enter a mistake in the catalogue: its row of mistakes.tsv, and what it puts where."""
+    row: dict[str, Any] = dict(MISTAKES_TABLE[name])
+    row["harmless"] = row["harmless"] == "yes"
+    row["trains"] = row["trains"] != "no"
+    CATALOGUE[name] = Mistake(**row, settings=settings or {}, puts=puts)
+
+
+def slip(name: str, **puts: Any) -> None:
+    """Enter one that is seen only beside a reference with the same weights, of slips.tsv."""
+    row: dict[str, Any] = dict(SLIPS_TABLE[name])
+    SLIPS[name] = Mistake(**row, kind="slip", seen_by="reference", harmless=True, puts=puts)
 
 
 def place(what: str) -> tuple[Any, str]:

@@ -265,13 +265,6 @@ def test_a_function_is_told_of_what_it_uses_and_of_nothing_else():
     assert SLIPS["mask_ignored"].line in tried(4, changed(*WRONG[3][1:3]), attention=3).sentence
 
 
-# which computes nothing for some seconds, as where torch comes from a slow disk
-SLOW_IMPORT = """import sys, time
-class Disk:
-    def find_spec(*_): time.sleep({})
-sys.meta_path.insert(0, Disk)
-try: import nothing
-except ImportError: sys.meta_path.pop(0)"""
 LOADED = {
     "def embed(ids, table) return": r"^line 1: SyntaxError: expected ':'$",
     "": "there is no function embed",
@@ -280,13 +273,8 @@ LOADED = {
     "def embed(ids, table):\n    while True: pass": r"line 2: no answer within 1 seconds",
     "def embed(ids, table):\n    import os\n    os._exit(9)": "embed: the process ended with status 9",
     "x = 1\nwhile True:\n    x += 1": r"^line [23]: the file itself doesn't end within 1 seconds",
-    "import time\ntime.sleep(20)": "^line 2: .* it waits, and computes nothing$",
-    SLOW_IMPORT.format(2): "there is no function embed",
-    SLOW_IMPORT.format(20): "^line 3: an import isn't over after 4 seconds",
-    "print('x' * 2_000_000)": r"^line 1, .*RuntimeError: it has printed",
-    "def embed(ids, table):\n    while True:\n        print('x' * 999)": "^line 3, .* does it ever end",
-    "def embed(ids, table):\n    while True:\n        try:\n            print('x' * 999)\n"
-    "        except RuntimeError: pass": r"^line [2345]: no answer within 1 seconds",
+    "import time\ntime.sleep(20)": "^line 2: the file itself doesn't end within 1 seconds",
+    "def embed(ids, table):\n    while True:\n        print('x' * 999)": "^line [23]: no answer within",
     "def take(array):\n    return array.no\ndef embed(ids, table): return table":
         "^`take`, before embed is called: line 2, return array.no: AttributeError",
     "def embed(ids, table):\n    return inner(table)\ndef inner(x):\n    return x.no":

@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_fetched_is_one_line_that_helps(site, tmp_path, co
     message = r"val\.de\.gz .* could not be fetched; put val\.de\.gz and val\.en\.gz from .* there"
     with pytest.raises(Refused, match=message):
         fetch_multi30k("val")
-    assert {path.name for path in (tmp_path / "cache").iterdir()} == {".lock"}
+    assert not [*(tmp_path / "cache").iterdir()]
 
 
 @pytest.mark.parametrize("kind", ["words", "pieces"])
