@@ -130,10 +130,7 @@ def costs(paths: list[Path]) -> tuple[dict[str, float], list[str]]:
 
 
 def room(name: str) -> list[Path]:
-    """The Python files of a room; of the top level for an empty name.
-
-    The clinic is a notebook's script: its cells are for learners to mend.
-    """
+    """The Python files of a room (the top level for ''), but not the clinic, which learners mend."""
     paths = (ROOT / name).rglob("*.py") if name else ROOT.glob("*.py")
     paths = (path for path in paths if "node_modules" not in path.parts)
     return sorted(path for path in paths if path != ROOT / "practice" / "clinic.py")

@@ -1,6 +1,5 @@
 """The notebook in JupyterLab, in a browser that reaches only this machine. `make soak` runs it."""
 
-import functools
 import importlib.util
 import json
 import os
@@ -38,16 +37,12 @@ def server(copy) -> Iterator[str]:
     options += ["--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
     log = folder / "log"
     command = [sys.executable, "-m", "jupyterlab", *options]
-    start = functools.partial(started, command, cwd=copy, env=environment)
-    with log.open("w") as file, start(stdout=file, stderr=file) as process:
-        address = re.compile(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)")
-
-        def ready():
-            return address.search(log.read_text()) or process.poll() is not None
-
-        match = wait_for("JupyterLab", ready, 60)
-        assert match is not True, log.read_text()
-        yield f"{match[1]}/lab/tree/{NAME}?token={match[2]}"
+    with log.open("w") as file:
+        streams = {"stdout": file, "stderr": file}
+        with started(command, cwd=copy, env=environment, **streams):
+            address = re.compile(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)")
+            match = wait_for("JupyterLab", lambda: address.search(log.read_text()), 60)
+            yield f"{match[1]}/lab/tree/{NAME}?token={match[2]}"
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +73,6 @@ def test_it_opens_with_its_helpers_folded(tab):
     marks = "# @title ", "@example\n"
     code = [(source.startswith(marks), hidden) for kind, source, hidden in cells if kind == "code"]
     assert len(code) > 150 and all(marked == hidden for marked, hidden in code)
-    assert tab.locator("h1", has_text="The Annotated Transformer").first.is_visible()
 
 
 def test_parts_0_and_1_run_and_their_charts_are_drawn(tab):
@@ -93,6 +87,10 @@ def test_parts_0_and_1_run_and_their_charts_are_drawn(tab):
             code().forEach((cell) => cell.model.clearExecution());
             notebook.activeCellIndex = end;
             await jupyterapp.commands.execute("notebook:run-all-above");
+            const vega = (output) => output.data?.["application/vnd.vegalite.v5+json"];
+            const chart = notebook.widgets.findIndex((cell) => cell.model.type === "code"
+                && cell.model.toJSON().outputs.some(vega));
+            await notebook.scrollToItem(chart, "start");
             return JSON.stringify(code().map((cell) => cell.model.toJSON()));
         }"""
     )
@@ -100,18 +98,6 @@ def test_parts_0_and_1_run_and_their_charts_are_drawn(tab):
     assert len(cells) > 40 and all(cell["execution_count"] for cell in cells)
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert not [output["evalue"] for output in outputs if output["output_type"] == "error"]
-    vega = "application/vnd.vegalite.v5+json"
-    charts = [output for output in outputs if vega in output.get("data", {})]
-    assert len(charts) >= 5 and not any("text/html" in chart["data"] for chart in charts)
-    tab.evaluate(
-        """() => {
-            const notebook = jupyterapp.shell.currentWidget.content;
-            const vega = (output) => output.data?.["application/vnd.vegalite.v5+json"];
-            const chart = notebook.widgets.findIndex((cell) => cell.model.type === "code"
-                && cell.model.toJSON().outputs.some(vega));
-            return notebook.scrollToItem(chart, "start");
-        }"""
-    )
     drawing = tab.locator(".vega-embed :is(svg, canvas)").first
     drawing.wait_for(timeout=60_000)
     assert drawing.bounding_box()["width"] > 200

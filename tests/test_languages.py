@@ -165,10 +165,7 @@ def translated_headings() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_translated_notebook_has_the_same_code_and_its_links_and_pictures_lead_somewhere(name):
-    """To its own headings and those of the other translated notebooks.
-
-    The lab notebook is two folders up, and pictures are inside.
-    """
+    """To headings of translated notebooks; pictures are inside, the lab notebook two folders up."""
     english = nbformat.read(BOOKS[name], 4)
     chinese = editions.for_jupyter(english, "zh")
     nbformat.validate(chinese)

@@ -1,7 +1,4 @@
-"""The model that learns on the page: its gradients are PyTorch's, it learns in Node and a browser.
-
-And lessons can be tried.
-"""
+"""The small model that learns on the page: gradients are PyTorch's, and lessons can be tried."""
 
 import contextlib
 import json
@@ -73,10 +70,7 @@ def double_precision() -> Iterator[None]:
 
 @pytest.mark.usefixtures("double_precision")
 def test_gradients_and_updates_are_pytorchs():
-    """Catches an error in any backward pass, a missing part of a layer, and another Adam.
-
-    Every parameter is compared.
-    """
+    """Of every parameter; catches an error in any backward pass, and another Adam."""
     V, N, h, d_model = 14, 2, 4, 32
     draw = random.Random(0)
     model = tat.make_model(V, V, N, d_model, 2 * d_model, h, 0.0, norm="pre", tie="all")
@@ -264,10 +258,7 @@ def test_each_patient_is_found_by_the_test_that_its_entry_names():
 
 
 def test_a_patient_was_trained_with_its_mistake():
-    """Every mistake has a row with each seed, beside a healthy one, which has learned.
-
-    A row begins as the training does.
-    """
+    """Every mistake has a row with each seed, and a healthy one; it begins as the training does."""
     lines = (page.BLOG / "patients.jsonl").read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     seeds = {row["seed"] for row in rows}

@@ -1,7 +1,4 @@
-"""The web page, in a real browser without a network: live figure, walk, links, themes.
-
-It is made from the committed notebook.
-"""
+"""The web page of the committed notebook, in a real browser without a network."""
 
 import functools
 import json
@@ -68,10 +65,7 @@ def tab_of_width(page, browser) -> Callable:
 
 @pytest.fixture
 def shared_page(tab_of_width) -> Iterator:
-    """Opens the page in a window of some width; its tab is reused: to read the page takes seconds.
-
-    Afterwards its sentence is the first one again. There must have been no error and no request.
-    """
+    """Opens the page in a tab of some width, which is reused; no error, no request is allowed."""
     visits = []
 
     def opens(width: int = 1440):
@@ -466,10 +460,7 @@ def test_a_reader_takes_the_road(browser, committed_page):
 
 
 def test_a_patient_is_examined_and_its_mistake_named(shared_page):
-    """On a phone, with the keyboard: tests answer with a sentence and a picture.
-
-    A wrong name costs three points, the right one ends it.
-    """
+    """By keyboard: tests answer in a sentence and a picture; a wrong name costs points."""
     lines = (ROOT / "blog" / "patients.jsonl").read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     tab = shared_page(390)
@@ -658,10 +649,7 @@ def test_the_paper_has_pages_outline_tags_and_fonts(page, tmp_path):
 
 
 def test_no_link_stands_inside_another_or_inside_code(tree_of):
-    """The links that the page adds leave links, code, headings and pictures alone.
-
-    They are those of citations, terms and equations.
-    """
+    """Links that the page adds (citations, terms, equations) leave links and code alone."""
     soup = tree_of("the_annotated_transformer")
     assert len(soup.select("a.cite")) >= 30 and len(soup.select("a.term")) > 15
     linked = ":is(h1, h2, h3) :is(.cite, .term, .equation-link)"
@@ -714,10 +702,7 @@ def test_every_panel_follows_the_readers_sentence(shared_page):
 
 
 def test_a_sentence_of_ones_own_is_kept_where_the_page_wakes_later(shared_page):
-    """The first figure has it; panels and the second figure come near later and follow it, too.
-
-    Also after a reload.
-    """
+    """Panels and the second figure come near later and follow the first; also after a reload."""
     tab = shared_page()
     tab.evaluate("sessionStorage.clear()")
     tab.reload()  # nothing has come near yet but the first figure
@@ -811,10 +796,7 @@ def test_minutes_count_what_is_read_and_done():
 
 
 def test_a_prediction_is_checked_and_counted(browser, committed_page):
-    """One chooses, the answer opens with what follows, and the right choice is marked.
-
-    A second try doesn't count.
-    """
+    """One chooses, and the answer opens with what follows; a second try doesn't count."""
     tab, problems = offline_tab(browser)
     tab.goto(committed_page("the_annotated_transformer").as_uri())
     question = tab.locator("ol.choices").first

@@ -1,7 +1,4 @@
-"""What people and machines read first: README, TEACHING and llms.txt.
-
-They are short, and what they name and quote is there.
-"""
+"""README, TEACHING and llms.txt are short, and what they name and quote is there."""
 
 import json
 import re

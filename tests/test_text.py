@@ -121,10 +121,7 @@ def forms(word: str) -> list[str]:
 
 
 def look_up(words: set[str]) -> set[str]:
-    """The words that the dictionary knows.
-
-    Without a dictionary the test fails under `make test` and is skipped otherwise.
-    """
+    """The words in the dictionary; without it `make test` fails, and other calls skip the test."""
     try:
         if not DICTIONARY.is_file():
             raise FileNotFoundError(DICTIONARY)
@@ -281,10 +278,7 @@ def test_what_is_folded_ends_in_its_cell(file):
 
 
 def test_the_document_stays_short():
-    """What is new takes the place of something: ceilings for the script and its words.
-
-    The words are those that aren't folded, without the appendix.
-    """
+    """Ceilings for the script, and for the words that aren't folded, without the appendix."""
     text = "\n".join(markdown_cells(DOCUMENT)).partition("\n# Appendix")[0]
     seen = re.sub(r"(?s)<details.*?</details>|!\[.*?\]\(.*?\)", "", text)
     assert 10_000 < sum(bool(re.search(r"\w", word)) for word in seen.split()) < 13_100

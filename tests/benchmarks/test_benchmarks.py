@@ -68,10 +68,7 @@ def test_the_benchmark_of_decoding_measures_every_side_that_is_installed(rows_of
 
 
 def test_time_to_quality_has_a_run_for_each_number_of_minutes(rows_of, tmp_path, monkeypatch):
-    """Catches scores of another budget or of a run on its way, and rows made twice.
-
-    A minute is an update here.
-    """
+    """Here of updates. Catches scores of another budget or of a run on its way, doubled rows."""
 
     def in_updates(limits, **options):
         train(limits=replace(limits, minutes=None, steps=round(limits.minutes)), **options)

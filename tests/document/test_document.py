@@ -41,10 +41,7 @@ def run(command: str, *arguments: str | Path, status: int = 0, **options) -> str
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory) -> Path:
-    """The folder of the notebooks, executed on captions, beside the same files as in a clone.
-
-    The training has 30 updates.
-    """
+    """The folder of the notebooks, executed on captions, beside what a clone has; 30 updates."""
     folder = tmp_path_factory.mktemp("document")
     for name in NAMES:
         shutil.copy(ROOT / f"{name}.py", folder)
@@ -125,10 +122,7 @@ def test_a_committed_notebook_is_executed_and_names_no_machine(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_first_reader_may_skip_is_folded(tree_of, name):
-    """One mark in the script; the notebook's form works in JupyterLab and Colab.
-
-    And the page has a title to click on.
-    """
+    """One mark in the script is a form in Jupyter and Colab, and on the page a title to click."""
     titles = []
     question_state = 0
     for cell in nbformat.read(ROOT / f"{name}.ipynb", 4).cells:

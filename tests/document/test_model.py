@@ -206,10 +206,7 @@ def naive_positions(length: int, d_model: int, first: int = 0) -> Tensor:
     ("start", "end"), [(0, 100), (1, 21), (0, 255), (0, 257), (250, 270), (5999, 6000), (0, 6000)]
 )
 def test_positions_are_those_of_the_formula_and_have_no_longest_length(start, end):
-    """Catches a wrong exponent, sines and cosines in two halves, and a table that ends.
-
-    And a decoder that miscounts its steps.
-    """
+    """Catches a wrong exponent, a table that ends, and a decoder that miscounts its steps."""
     x = torch.randn(2, end - start, 8)
     added = tat.PositionalEncoding(8, 0.0)(x, start) - x
     expected = naive_positions(end - start, 8, start).expand(2, -1, -1)
@@ -359,10 +356,7 @@ def test_a_formula_of_ones_own_is_not_recorded_as_the_papers(small_model, senten
     ("tie", "places"), [("none", (False, False)), ("target", (False, True)), ("all", (True, True))]
 )
 def test_copies_and_files_give_the_same_model(randomise, sentences, tie, places):
-    """Catches a model whose copy, pickle or state dict fails after it has read a long sentence.
-
-    And ties that are equal numbers instead of one parameter, or that a copy or a move breaks.
-    """
+    """Also after a long sentence; catches ties that are equal numbers, or that a copy breaks."""
     sizes = (13, 13, 1, 16, 24, 4)
     model = randomise(tat.make_model(*sizes, tie=tie)).eval()
     with torch.inference_mode():

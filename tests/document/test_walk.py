@@ -226,10 +226,7 @@ def test_what_the_numbers_are_tested_on_was_not_learned(monkeypatch):
 
 # --- Looking inside ---
 def test_the_heads_of_the_encoder_do_what_the_text_says():
-    """Part 6: two of four give nearly half of their weight to the word to the left.
-
-    Another resolves a pronoun.
-    """
+    """Part 6: two of four give nearly half of their weight to the left; one resolves a pronoun."""
     shipped = tat.load_translator(tat.HERE / tat.SHIPPED_MODEL)
     seen = tat.attention_maps(shipped, tat.LONG_SENTENCE)
     weights = seen.maps["encoder"][-2]

@@ -69,10 +69,7 @@ def test_the_threshold_leaves_so_much_of_students_distribution_outside(freedom):
 
 
 def test_all_intervals_come_from_one_pooled_deviation():
-    """Catches a division by n instead of n - 1, and a reach that forgets one side.
-
-    And 0.05 in place of a corrected chance.
-    """
+    """Catches n for n - 1, a reach that forgets one side, and 0.05 for a corrected chance."""
     sd, freedom = lab.pooled([[1.0, 2.0, 3.0], [11.0, 11.0, 14.0]])
     assert (sd, freedom) == (pytest.approx(2**0.5), 4)
     near = functools.partial(pytest.approx, rel=1e-3)
@@ -82,10 +79,7 @@ def test_all_intervals_come_from_one_pooled_deviation():
 
 
 def test_a_variant_is_compared_with_the_base_of_its_machine(monkeypatch):
-    """Catches variants that lack a seed, another machine's base, and a wrong correction.
-
-    One of the seeds' half alone, or one for a single comparison.
-    """
+    """Catches a variant that lacks a seed, another machine's base, and a wrong correction."""
     rows = [{"variant": "base", "seed": seed, "bleu": 10.0 + seed} for seed in (0, 1, 2)]
     rows += [{"variant": "other", "seed": seed, "bleu": 12.0 + seed} for seed in (0, 1, 2)]
     rows += [{"variant": "half", "seed": 0, "bleu": 99.0}]

@@ -1,7 +1,4 @@
-"""The catalogue and the examination: all mistakes change something, are undone and found.
-
-Healthy models pass.
-"""
+"""The catalogue and the examination: all mistakes change something, are undone and found."""
 
 import functools
 import itertools
@@ -44,10 +41,7 @@ def learned() -> nn.Module:
 
 
 def behaviour(config: Config) -> str:
-    """What a reader would see: predictions, losses and weights of some updates, translations.
-
-    And numbers to learn from.
-    """
+    """What a reader sees: predictions, losses, weights, translations, numbers to learn from."""
     torch.manual_seed(0)
     trainer = Trainer(config.make_model(len(tat.LETTERS)), config)
     numbers = mistakes.numbers(list(range(100, 500)), list(range(500, 600)), random.Random(0))
@@ -258,10 +252,7 @@ WRONG_OWN = [
 
 @pytest.mark.parametrize("wrong, test", [*((healthy, None) for healthy in HEALTHY_OWN), *WRONG_OWN])
 def test_a_model_of_someone_else_is_examined_by_its_functions(wrong, test):
-    """PyTorch's own Transformer passes at usual rates, with its smoothing, and any dropout.
-
-    One that isn't asked what it learned doesn't, nor one without a mask.
-    """
+    """PyTorch's Transformer passes at usual rates and any dropout; one without a mask doesn't."""
     tests = ill(functools.partial(own, **wrong), exams=["wires", "loss", "gradient"])
     assert list(tests)[:1] == ([test] if test else [])
 

@@ -75,10 +75,7 @@ def copy(run, tmp_path) -> Path:
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory) -> Path:
-    """A run with whole words, from English to German, of two passes.
-
-    Its text ends with an empty line.
-    """
+    """A run with whole words, English to German, of two passes; its text ends with a blank."""
     folder = tmp_path_factory.mktemp("words")
     data = caption_files(folder / "data", train=200, val=200)
     for path in data.iterdir():
@@ -196,10 +193,7 @@ def test_a_model_that_cannot_translate_says_so_before_it_is_trained(tmp_path, mo
 
 
 def test_a_run_goes_on_without_its_data(tmp_path, capsys):
-    """The run keeps its tokens: moving or changing the corpus has no effect.
-
-    So short a run is called short.
-    """
+    """It keeps its tokens, wherever the corpus is. So short a run is called short."""
     data = caption_files(tmp_path / "data", train=100, val=100)
     command = f"train --data {data} --run {tmp_path / 'r'} --tokens-per-batch 400 {TINY} --steps"
     assert main([*command.split(), "2"]) == 0
@@ -245,10 +239,7 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
 
 # --- Translating ---
 def test_translate_answers_each_line_as_it_comes(run):
-    """Through pipes, as another program would use it; a line may hold anything.
-
-    A byte-order mark, nothing, separators other than a line feed, special tokens, 300 words.
-    """
+    """Through pipes; a line may hold a byte-order mark, nothing, separators, tokens, 300 words."""
     lines = [b"\xef\xbb\xbfEin Hund.", b"", "a\u2028b\x0bc\x85d".encode()]
     lines += [b"</s> <pad>", b"Hund " * 300]
     # -P: without the script's folder among those of modules
@@ -489,10 +480,7 @@ def test_explain_writes_a_page_with_the_model(run, tmp_path, capsys):
 
 
 def test_explain_records_what_a_model_of_whole_words_does(words, tmp_path):
-    """Words are cut by spaCy's rules, so the page cannot run that model.
-
-    It has the weights of two translations instead.
-    """
+    """spaCy cuts words, so the page can't run that model; it has the weights of two translations."""
     out = str(tmp_path / "page.html")
     assert main(["explain", "A dog runs.", "--model", str(words), "--out", out]) == 0
     for data in content_of(tmp_path / "page.html")["recorded"].values():
@@ -525,7 +513,7 @@ OTHER_COMMANDS = {
     "train --run {tmp}/r": "--data is missing",
     "train --data {tmp}/nowhere --run {tmp}/r": "nowhere: no such folder with",
     "train --data {tmp} --run {tmp}/r": "val.de: no such file, and no val.de.gz beside it; "
-    "the folder holds file; the endings are the languages, as --src",
+    "the folder holds file, r; the endings are the languages, as --src",
     "doctor {tmp}/nowhere": "nowhere/config.json: no such file",
     "plan {tmp}/nowhere": "nowhere: no such folder with train.de, train.en, val.de, val.en",
     "translate Hund --input {tmp}/file": "give sentences or --input, not both",

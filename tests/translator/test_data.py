@@ -88,10 +88,7 @@ def test_sets_of_the_hub_are_read_as_their_library_reads_them(tmp_path_factory):
 
 
 def test_a_part_of_train_is_held_out_where_there_is_no_val(tmp_path, capsys):
-    """The same pairs in both directions and every time; a repeated pair is on one side.
-
-    `evaluate` finds them.
-    """
+    """The same pairs in both directions; a repeated pair is on one side; `evaluate` finds them."""
     lines = [f"Hund {i % 900}" for i in range(1000)], [f"dog {i % 900}" for i in range(1000)]
     write(tmp_path, train_de="\n".join(lines[0]), train_en="\n".join(lines[1]))
     train, val = (load_pairs(str(tmp_path), split, held_out=0.1) for split in ("train", "val"))

@@ -20,11 +20,7 @@ from translator.stepping import StepwiseDecoder
 
 
 class Scripted(tat.Generator):
-    """A generator that follows a script: sentence b produces row b of `script`, step by step.
-
-    With `leaving`, it expects each sentence in the batch until it has produced `end`, and not
-    after that.
-    """
+    """Writes row b of `script` for sentence b; with `leaving`, until it has written `end`."""
 
     def __init__(self, script: list[list[int]], end: int = tat.EOS, leaving: bool = True):
         super().__init__(16, 11)
@@ -92,11 +88,7 @@ def test_greedy_stops_when_all_have_ended(small_model, sentences, greedy):
 def test_greedy_evaluates_without_gradients_and_restores_the_mode(
     small_model, sentences, training, greedy
 ):
-    """Also after an error.
-
-    Catches dropout while decoding, or none in the training after it; a graph that grows with each
-    step.
-    """
+    """Also after an error; catches dropout while decoding, and a graph that grows with steps."""
     model, seen = small_model(dropout=0.5).train(training), set()
     for layer in (model.decoder.layers[0].feed_forward, model.decoder.norm):
         layer.register_forward_hook(
@@ -157,10 +149,7 @@ def test_cache_projects_nothing_twice(small_model, sentences):
 @pytest.mark.parametrize(("beam", "alpha"), [(1, 0.6), (2, 0.0), (3, 0.6), (3, 2.5), (5, 1.5)])
 @both_beams
 def test_batched_beam_equals_one_by_one(varied, beam, alpha, search):
-    """Catches beams with each other's past or source, a wrong penalty, a search that ends too soon.
-
-    The search by hand never stops early, so this also tests the bound that ends the search.
-    """
+    """Catches another's past or source, a wrong penalty; by hand it never stops too soon."""
     model, batch = varied
     rows = search(model, batch.src, batch.src_mask, 12, beam, alpha).tolist()
     longest = batch.src.size(1)

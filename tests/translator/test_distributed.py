@@ -91,10 +91,7 @@ def alone(few_captions, tmp_path_factory) -> Path:
 
 
 def assert_alike(run: Path, other: Path, at_15: Path | None = None) -> None:
-    """Two runs have the same losses, and models that differ by rounding only.
-
-    One that went on has had the weights `at_15`, its checkpoint where the other one ended.
-    """
+    """Same losses, models that differ by rounding; `at_15`: weights where the other one ended."""
     last = "checkpoints/000015.safetensors" if at_15 else "model.safetensors"
     losses = [
         [row.get("loss", row.get("val_loss")) for row in read_log(folder) if row["step"] <= 15]
@@ -175,11 +172,7 @@ def outcome(case: Case) -> Outcome:
 
 
 def work(rank: int, world: int, folder: str) -> None:
-    """One of `world` processes; it writes the outcome of each case.
-
-    Then some of their sources are beyond the first table of positions, so that the processes have
-    tables of different lengths.
-    """
+    """Writes the outcome of each case; then sources beyond the first table of positions."""
     meeting = f"file://{folder}/rendezvous"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
     torch.save([tuple(outcome(case)) for case in CASES], f"{folder}/{rank}.pt")
@@ -239,11 +232,7 @@ needs_proc = pytest.mark.skipif(not PROC.is_dir(), reason="this system has no /p
 def test_a_process_that_dies_is_brought_back_and_all_stop_together(
     alone, tmp_path, monkeypatch, attempt
 ):
-    """Two processes of torchrun. With --max-restarts, the run goes on as that of one, undisturbed.
-
-    Then a signal for one of them: both end after the same update, which is saved, and the run can
-    go on.
-    """
+    """By --max-restarts, as if undisturbed; a signal for one ends both after the same update."""
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     run = tmp_path / "run"
     command = f"{SHORT} --run {run} --steps"

@@ -1,7 +1,4 @@
-"""What a run survives: signals, kills at any moment, damaged files, and a second training.
-
-And gradients that are not finite.
-"""
+"""What a run survives: signals, kills at any moment, damaged files, infinite gradients."""
 
 import math
 import multiprocessing
@@ -97,10 +94,7 @@ def assert_same(run: Path, other: Path) -> None:
 def test_a_signal_lets_the_update_end_and_saves_it(
     finished, tmp_path, monkeypatch, capsys, name, step
 ):
-    """Catches a signal that loses updates or a validation, and a wrong exit status.
-
-    And a run that cannot go on from there.
-    """
+    """Catches lost updates, a lost validation, a wrong status, a run that can't go on from there."""
     number = getattr(signal, name)
     update = ParallelTrainer.update
 

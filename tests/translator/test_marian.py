@@ -1,7 +1,4 @@
-"""Models that Marian trained: from the hub or its own file, the numbers of other programs come out.
-
-Bad files are refused.
-"""
+"""Models that Marian trained, from the hub or its own file, give the numbers of other programs."""
 
 import json
 import os
@@ -273,10 +270,7 @@ def test_every_array_of_marians_own_file_arrives(npz, tmp_path):
 
 @pytest.mark.parametrize(("norm", "tie"), [("pre", "all"), ("post", "target"), ("pre", "none")])
 def test_other_norms_and_shared_matrices_arrive(norm, tie, npz, tmp_path):
-    """Every weight, what is shared, and what it computes.
-
-    Catches a norm, a small constant or a table that is taken for another.
-    """
+    """And what it computes; catches a norm, a small constant or a table taken for another."""
     tokenizer = read_own(npz).tokenizer
     size = len(tokenizer)
     different = {"depths": (2, 1), "closed": True, "eps": 1e-6}

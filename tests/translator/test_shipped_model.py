@@ -84,10 +84,7 @@ def test_the_rows_are_those_of_the_files(model, multi30k):
 
 
 def test_the_first_translations_stay_the_same(multi30k):
-    """Catches an unintended change of model, decoder or search.
-
-    Rounding on another processor may change one line.
-    """
+    """Catches another model, decoder or search; rounding elsewhere may change one line."""
     if not (multi30k / "test_2016_flickr.de.gz").is_file():
         pytest.skip("test_2016_flickr is not here")
     lines = list(itertools.islice(read_lines(multi30k / "test_2016_flickr.de.gz"), 50))

@@ -127,10 +127,7 @@ def test_what_a_file_learns_is_asked_for_by_its_source(monkeypatch, capsys, tmp_
 
 
 def test_a_card_without_kernels_is_left_to_itself(monkeypatch, capsys, few_phrases):
-    """Simulated: it is there, and computes nothing.
-
-    The program says what to do, the document goes on with the CPU.
-    """
+    """Simulated: the program says what to do, and the document goes on with the CPU."""
     monkeypatch.delenv("ANNOTATED_DEVICE", raising=False)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("meta"))
     assert "--device cpu" in refused(capsys, "translate Hund --engine pytorch")
@@ -184,10 +181,7 @@ def test_a_perfect_translation_has_all_points_in_every_script(language):
 
 
 def test_the_document_and_the_program_read_alike(tmp_path):
-    """Byte-order marks, entities, letters in two parts, also where files were joined.
-
-    What is no UTF-8 has its line.
-    """
+    """Byte-order marks, entities, letters in two parts; what is no UTF-8 has its line."""
     odd = "\ufeffEin M\u0061\u0308dchen &amp; ein Hund.\n\ufeffEr sagt &quot;ja&quot; &amp;#39;\r\n"
     for language in ("de", "en"):
         (tmp_path / f"train.{language}").write_text(odd, encoding="utf-8")
@@ -218,10 +212,7 @@ def test_a_sentence_that_begins_with_a_dash_is_told_where_to_go(capsys):
 
 
 def test_the_document_writes_over_no_run_and_says_who_reads_it(monkeypatch, tmp_path):
-    """Catches a run whose settings are replaced, so that it cannot go on.
-
-    A translator of its own may be saved again.
-    """
+    """Catches a run whose settings are replaced; a translator of its own may be saved again."""
     run = tmp_path / "run"
     command = f"train --data captions --run {run} {SMALL} --positions rotary --steps 1"
     assert main(command.split()) == 0
