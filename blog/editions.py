@@ -322,11 +322,9 @@ def renumbered(old: str, new: str, translation: str) -> str | None:
 
 
 def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) -> polib.POFile:
-    """A catalogue with the pieces `texts`: translations stay, fuzzy if the English has changed.
-
-    A piece that the catalogue lacks is new, or an old one that was changed. So it takes over the
-    translation of the closest piece that is gone from the text, which then is no longer offered.
-    """
+    """A catalogue with the pieces `texts`: translations stay, fuzzy if the English has changed."""
+    # A piece that the catalogue lacks is new, or an old one that was changed. So it takes over the
+    # translation of the closest piece that is gone from the text, which then is no longer offered.
     old_entries: dict[tuple[str | None, str], polib.POEntry] = {
         (entry.msgctxt, entry.msgid): entry for entry in catalogue
     }
@@ -424,11 +422,9 @@ def names_of_all(language: str) -> dict[str, dict[str, str]]:
 
 
 def for_jupyter(notebook: NotebookNode, language: str) -> NotebookNode:
-    """An executed notebook in another language, with its pictures in it.
-
-    Links lead to the headings there, by Jupyter's names of them. All notebooks of a language stand
-    in one folder, two below the English documents.
-    """
+    """An executed notebook in another language, with its pictures in it."""
+    # Links lead to the headings there, by Jupyter's names of them. All notebooks of a language
+    # stand in one folder, two below the English documents.
     translation = translated(notebook, language)
     # "" is the file of a link to a heading of the same notebook
     names_by_file = {"": names(notebook, translation)} | names_of_all(language)
@@ -475,10 +471,8 @@ def signature(text: str) -> dict[str, list[str]]:
 
 
 def numbers(text: str) -> Iterator[tuple[str, str]]:
-    """The digits of each number outside code, formulas and links, and those of its value.
-
-    Its unit counts for the value: 4.5 million is `450 万`.
-    """
+    """The digits of each number outside code, formulas and links, and those of its value."""
+    # Its unit counts for the value: 4.5 million is `450 万`.
     text = re.sub(rf"{CODE}|\]\({TARGET}\)", " ", text)
     for number, unit in re.findall(rf"(\d[\d,.]*(?<![,.]))(?: ({'|'.join(UNITS)}))?", text):
         digits = re.sub("[,.]", "", number)

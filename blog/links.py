@@ -125,11 +125,9 @@ class Links:
         text.replace_with(*nodes, text[end:])
 
     def link_symbols(self, formula: Tag) -> None:
-        """Make a link of a formula that is a symbol or gives its value, else of symbols in it.
-
-        Links inside formulas are for the pointer alone, because assistive technology reads the
-        formula's MathML.
-        """
+        """Make a link of a formula that is a symbol or gives its value, else of symbols in it."""
+        # Links inside formulas are for the pointer alone, because assistive technology reads the
+        # formula's MathML.
         for tex, target in self.symbols.items():
             # a symbol has one link in a section, but a displayed equation has all of its own
             if target in self.linked and not formula.has_attr("display"):

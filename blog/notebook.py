@@ -87,13 +87,11 @@ def build(script: str) -> NotebookNode:
 
 
 def fold_and_hide(cells: list[NotebookNode]) -> None:
-    """Fold the cells that a first reader may skip, and hide outputs that answer a question.
-
-    A question stands at the end of prose. It reaches over the examples behind that prose, and over
-    those behind the next prose too, if that has no heading and isn't followed by code of the text
-    (neither an example nor titled): such code is the next step, and what it shows answers no
-    question any more. Code directly behind the question doesn't end it, as it may be asked about.
-    """
+    """Fold the cells that a first reader may skip, and hide outputs that answer a question."""
+    # A question stands at the end of prose. It reaches over the examples behind that prose, and
+    # over those behind the next prose too, if that has no heading and isn't followed by code of the
+    # text (neither an example nor titled): such code is the next step, and what it shows answers no
+    # question any more. Code directly behind the question doesn't end it, as it may be asked about.
     reach = 0  # pieces of prose: 2 from a question on, 1 behind the next prose
     for cell in cells:
         if cell.cell_type == "markdown":

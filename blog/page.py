@@ -62,7 +62,8 @@ AS_SCRIPT = {  # what makes a script, to be put into a worker, of the module mic
     "let Module={locateFile": "let Module={wasmBinary:options.wasmBinary,locateFile",
 }  # fmt: skip
 # the best first
-OUTPUT_TYPES = [charts.VEGA_LITE, "text/html", "image/svg+xml", "image/png", "image/jpeg", "text/plain"]
+PICTURES = "image/svg+xml", "image/png", "image/jpeg"
+OUTPUT_TYPES = [charts.VEGA_LITE, "text/html", *PICTURES, "text/plain"]
 # what the live figure shows first
 SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
 MOVED = {  # headings that are gone: the page, the id, and where to find what was there
@@ -172,10 +173,8 @@ def about_the_page(name: str, repository: str | None, edition: Language) -> dict
 
 
 def of_the_text(tree: BeautifulSoup, headings: list[Tag]) -> dict[str, Any]:
-    """The page's title, description and table of contents.
-
-    They are taken before headings get their "#", with which the texts of parts would end.
-    """
+    """The page's title, description and table of contents."""
+    # They are taken before headings get their "#", with which the texts of parts would end.
     return {
         "title": words(headings[0].descendants),
         "description": shortened(words(tree.p.descendants)) if tree.p else "",

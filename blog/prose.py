@@ -75,10 +75,8 @@ class Prose(IPythonRenderer):
         return f'<h{level} id="{name}">{text}</h{level}>\n'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
-        """A link; one to a heading, named as Jupyter does, spaces as hyphens, leads to its id.
-
-        All pages of a language are in one folder.
-        """
+        """A link; one to a heading, named as Jupyter does, spaces as hyphens, leads to its id."""
+        # All pages of a language are in one folder.
         if link := re.fullmatch(r"(?:(?:[.\w]+/)*(\w+))?(?(1)\.ipynb)(?:#(.+))?", url):
             notebook, heading = link.groups()
             url = ""

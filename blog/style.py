@@ -81,11 +81,10 @@ def katex_style(tree: BeautifulSoup) -> str:
 
 
 def fonts_in_use(css: str, classes: set[str]) -> set[str]:
-    """The font files, such as Main-Bold, that the rules for these classes need.
-
-    A rule that names a family needs the file of its own weight and slope. One that names none, such
-    as that of \\textbf, changes whatever font is current: with it, any family may be needed so.
-    """
+    """The font files, such as Main-Bold, that the rules for these classes need."""
+    # A rule that names a family needs the file of its own weight and slope. One that names none,
+    # such as that of \textbf, changes whatever font is current: with it, any family may be needed
+    # so.
     fonts = {"Main-Regular"}
     families = {"Main"}
     weights = {""}

@@ -19,13 +19,11 @@ MOST_WORDS_READ = 80  # of what a cell shows
 
 
 def minutes(heading: Tag, ends: list[str]) -> float:
-    """What it takes to read from a heading to the next of the headings `ends`, without asides.
-
-    In a minute one reads 200 words, captions, outputs and opened answers among them, 400 Chinese
-    characters, or 8 lines of code. A guess takes half a minute, a question without choices three
-    quarters, and PANELS what is said there. An exercise says itself what it takes; a list of them
-    is only read.
-    """
+    """What it takes to read from a heading to the next of the headings `ends`, without asides."""
+    # In a minute one reads 200 words, captions, outputs and opened answers among them, 400 Chinese
+    # characters, or 8 lines of code. A guess takes half a minute, a question without choices three
+    # quarters, and PANELS what is said there. An exercise says itself what it takes; a list of them
+    # is only read.
     nodes = list(itertools.takewhile(lambda node: node.name not in ends, heading.next_elements))
     tags = [heading, *(node for node in nodes if isinstance(node, Tag))]
     asides = "details:not(.answer)"
@@ -82,10 +80,8 @@ def words_shown(cell: nbformat.NotebookNode) -> int:
 
 
 def time_the_road(tree: BeautifulSoup, say: Callable[[str], str]) -> None:
-    """Mark the road's headings; the table that says where it goes is for the notebook.
-
-    A link of its row to a section of a Part stands for the Part up to there.
-    """
+    """Mark the road's headings; the table that says where it goes is for the notebook."""
+    # A link of its row to a section of a Part stands for the Part up to there.
     for row in tree("tr"):
         if row.td and row.td.get_text().startswith(say("the road")):
             for link in row("a"):
@@ -99,10 +95,8 @@ def time_the_road(tree: BeautifulSoup, say: Callable[[str], str]) -> None:
 
 
 def contents(headings: list[Tag]) -> list[dict[str, Any]]:
-    """The table of contents: the parts (highest headings after the title), sections and times.
-
-    The minutes of the parts, and those of them that are on the road, add up.
-    """
+    """The table of contents: the parts (highest headings after the title), sections and times."""
+    # The minutes of the parts, and those of them that are on the road, add up.
     parts: list[dict[str, Any]] = []
     highest = min((heading.name for heading in headings[1:]), default="")
     for heading in headings[1:]:  # the first is the title

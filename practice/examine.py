@@ -248,12 +248,10 @@ def explanations(patient: Patient, pairs: list[Pair]) -> Iterator[float]:
 
 
 def share_of_pairs(patient: Patient, pairs: list[Pair], usual: list[float]) -> float:
-    """Which share of what is reported is the loss of these pairs; 0 if it is of other pairs.
-
-    A target's last word is in no input. With another one, a term that is added to the loss stays as
-    it is, and the rest changes as the loss by the logits does, pair by pair. `usual`: what is
-    reported, and the losses by the logits.
-    """
+    """Which share of what is reported is the loss of these pairs; 0 if it is of other pairs."""
+    # A target's last word is in no input. With another one, a term that is added to the loss stays
+    # as it is, and the rest changes as the loss by the logits does, pair by pair. `usual`: what is
+    # reported, and the losses by the logits.
     rows = []
     for first in range(4):
         changed = list(pairs)
@@ -269,10 +267,8 @@ def share_of_pairs(patient: Patient, pairs: list[Pair], usual: list[float]) -> f
 
 @contextlib.contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """No dropout inside, whatever mode the model is in and whatever a module of one's own calls it.
-
-    That is a number in a module named like dropout, or one named so itself.
-    """
+    """No dropout inside, in whatever mode the model is, whatever a module calls it."""
+    # That is a number in a module named like dropout, or one named so itself.
     with contextlib.ExitStack() as stack:
         for module in model.modules():
             for key, value in [*vars(module).items()]:
@@ -360,11 +356,9 @@ def answers_by_weights(patient: Patient, pairs: list[Pair]) -> bool:
 
 
 def see_wires(patient: Patient, pairs: list[Pair]) -> Values:
-    """What depends on what; nothing, where the answers are drawn by chance.
-
-    First it is asked twice: if the answers differ, no difference between others says anything. Then
-    the wires are tried; if one that should be there seems cut, once more after some updates.
-    """
+    """What depends on what; nothing, where the answers are drawn by chance."""
+    # First it is asked twice: if the answers differ, no difference between others says anything.
+    # Then the wires are tried; if one that should be there seems cut, once more after some updates.
     # of one length, so that nothing is padded
     probe = strangers(pairs)
     once, again = (patient.predict(probe).log_softmax(-1) for _ in range(2))
@@ -456,11 +450,9 @@ def recompute_loss(patient: Patient, pairs: list[Pair]) -> Values:
 
 
 def take_gradient(patient: Patient, pairs: list[Pair]) -> Values:
-    """The gradient of an update, computed twice, and both steps.
-
-    Both are from the same weights; but the optimiser remembers the first. What `awaken` does comes
-    last: from there on, the patient is trained.
-    """
+    """The gradient of an update, computed twice, and both steps."""
+    # Both are from the same weights; but the optimiser remembers the first. What `awaken` does
+    # comes last: from there on, the patient is trained.
     size = torch.cat([p.detach().flatten() for p in patient.model.parameters()]).norm().item()
     _, gradients, step = update(patient, pairs)
     rate = patient.rate() if patient.rate else 0.0  # before the second update raises it
@@ -524,10 +516,8 @@ def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
 
 
 def share_of_largest_entropy(weights: Tensor) -> float:
-    """Entropy of a map's rows beside that of equal weights, where more than one key can be seen.
-
-    A row that looks at n keys alike has an entropy of log n.
-    """
+    """Entropy of a map's rows beside that of equal weights, where more than one key can be seen."""
+    # A row that looks at n keys alike has an entropy of log n.
     visible_keys = (weights > 1e-6).sum(-1)
     rows = weights[visible_keys > 1]
     entropy = -(rows * rows.clamp_min(1e-9).log()).sum(-1)
@@ -548,14 +538,12 @@ def change_by_silence(model: tat.Transformer) -> float:
 
 
 def learn_by_heart(patient: Patient, pairs: list[Pair], updates: int = 150) -> Values:
-    """Eight pairs, learnt by the patient's own updates and translated by its own decoder.
-
-    Learned once is learned: a high rate may lose it for a while, which is no mistake. So from a
-    third of the updates on it is asked at every fifth, until it knows them; after all updates it is
-    given a hundred more, if its loss had once been low enough. Its loss is the reported one or that
-    by the logits: the first may have a term more, the second may be by an average of the weights.
-    Of an average nothing else is asked, if it moves: it may be far behind.
-    """
+    """Eight pairs, learnt by the patient's own updates and translated by its own decoder."""
+    # Learned once is learned: a high rate may lose it for a while, which is no mistake. So from a
+    # third of the updates on it is asked at every fifth, until it knows them; after all updates it
+    # is given a hundred more, if its loss had once been low enough. Its loss is the reported one or
+    # that by the logits: the first may have a term more, the second may be by an average of the
+    # weights. Of an average nothing else is asked, if it moves: it may be far behind.
     # from the shortest to the longest, evenly
     few = sorted(pairs, key=lambda p: len(p.tgt))[:: max(len(pairs) // 8, 1)][:8]
     eps = patient.smoothing

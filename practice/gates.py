@@ -102,11 +102,9 @@ def world() -> World:
 
 @functools.cache
 def small_world() -> World:
-    """A model with random numbers, of two layers, three heads, width 12 and 11 tokens.
-
-    Its table is small beside its matrices, and </s> scores high: otherwise it would repeat what it
-    has read, and never end.
-    """
+    """A model with random numbers, of two layers, three heads, width 12 and 11 tokens."""
+    # Its table is small beside its matrices, and </s> scores high: otherwise it would repeat what
+    # it has read, and never end.
     draw = torch.Generator().manual_seed(SEED)
     with torch.random.fork_rng(devices=[]):
         model = tat.make_model(11, 11, 2, 12, 20, 3, dropout=0.0, norm="pre", tie="all").double()
@@ -205,10 +203,8 @@ def past(size: int) -> Tensor:
 
 
 def targets(w: World) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Ids of a target (1, T), the memory that it is to look at, and both masks.
-
-    One mask of the target hides more than the future.
-    """
+    """Ids of a target (1, T), the memory that it is to look at, and both masks."""
+    # One mask of the target hides more than the future.
     for src, T in zip(sources(w), (w.tgt.size(1), 5, 1), strict=True):
         tgt_mask = past(T)
         if T == 5:
@@ -401,12 +397,10 @@ def logits(w: World) -> Cases:
 
 
 def small_translations() -> Cases:
-    """Greedy decoding by the small model, under other numbers for the same tokens.
-
-    Its translations say nothing, but they change with whatever changes a score: each of the ways
-    to decode otherwise that we know changes some of them. One isn't over before a limit, one just
-    then, and one of a single token is far longer than its source.
-    """
+    """Greedy decoding by the small model, under other numbers for the same tokens."""
+    # Its translations say nothing, but they change with whatever changes a score: each of the ways
+    # to decode otherwise that we know changes some of them. One isn't over before a limit, one just
+    # then, and one of a single token is far longer than its source.
     w = small_world()
     draw = torch.Generator().manual_seed(SEED)
     number = torch.tensor([0, 4, 7, 10, 1, 9, 2, 6, 8, 3, 5])  # of each token, in the question

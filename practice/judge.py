@@ -101,10 +101,8 @@ class Reader:
         return reply
 
     def exchange(self, call: tuple | None, seconds: float, name: str) -> dict[str, Any]:
-        """Send a call, if there is one, and wait for an answer; whoever gives none is ended.
-
-        Both are done by a thread: not every system can wait for a pipe with a limit.
-        """
+        """Send a call, if there is one, and wait for an answer; whoever gives none is ended."""
+        # Both are done by a thread: not every system can wait for a pipe with a limit.
         answers: list[dict[str, Any]] = []
         process = self.process
 
@@ -281,10 +279,8 @@ class Trial:
         return Verdict(state, sentence, self.seconds, [*dict.fromkeys(self.notes)])
 
     def explanation(self, bad: int) -> str:
-        """Of the first wrong result: the mistake that gives the same numbers, or where they differ.
-
-        No mistake is looked for in a function that uses others that are wrong.
-        """
+        """Of the first wrong result: the mistake that gives the same numbers, or where it differs."""
+        # No mistake is looked for in a function that uses others that are wrong.
         if not self.mend:
             names = diagnosis(self.gate, self.answers(), self.results, bad)
             if names:

@@ -187,12 +187,10 @@ def room(name: str) -> Any:
 
 
 def main(path: str, loading_seconds: float) -> None:
-    """Load the file, and answer calls until there are no more.
-
-    The judge's pipes are taken away from the file first: standard input is empty for it, and what
-    it prints goes to standard error. Then the first answer says whether the file was loaded; from
-    then on, each call gets one.
-    """
+    """Load the file, and answer calls until there are no more."""
+    # The judge's pipes are taken away from the file first: standard input is empty for it, and what
+    # it prints goes to standard error. Then the first answer says whether the file was loaded; from
+    # then on, each call gets one.
     calls = os.fdopen(os.dup(0), "rb")
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a call isn't what the file may read,
@@ -227,11 +225,9 @@ def main(path: str, loading_seconds: float) -> None:
 
 
 def queue_of(calls: BinaryIO) -> queue.SimpleQueue:
-    """The judge's calls as they come, read by a thread.
-
-    So the judge never waits for this process to take one, and the process ends with the judge,
-    whatever the file is at.
-    """
+    """The judge's calls as they come, read by a thread."""
+    # So the judge never waits for this process to take one, and the process ends with the judge,
+    # whatever the file is at.
     waiting: queue.SimpleQueue = queue.SimpleQueue()
 
     def read() -> None:

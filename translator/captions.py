@@ -152,11 +152,9 @@ def fill(rng: random.Random, slot: str, crowd: bool = False) -> Phrase:
 def clause(
     rng: random.Random, frame: Frame, who: Phrase, order: str, place: str = "", *given: Phrase
 ) -> Phrase:  # fmt: skip
-    """What someone does, to a given object or to one that fits the frame.
-
-    A German main clause has its verb second and its particle at the end (`hebt einen Ball auf`);
-    any other clause ends in the whole verb (`einen Ball aufhebt`).
-    """
+    """What someone does, to a given object or to one that fits the frame."""
+    # A German main clause has its verb second and its particle at the end (`hebt einen Ball auf`);
+    # any other clause ends in the whole verb (`einen Ball aufhebt`).
     singular, infinitive, english = frame.verb.split()
     finite, _, particle = singular.partition(".")
     crowd, last = who.gender == "p", order == "verb last"

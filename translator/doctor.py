@@ -103,11 +103,9 @@ class Prospect(NamedTuple):
 
 
 def patient_of(model: Transformer, longest: int, smoothing: float = 0.0) -> Patient:
-    """A trained model as `practice.examine` needs it, with the document's greedy decoding.
-
-    The program's own search refuses a model that sees the future, and such ones come to a doctor.
-    The same sentences are decoded once, up to `longest` tokens.
-    """
+    """A trained model as `practice.examine` needs it, with the document's greedy decoding."""
+    # The program's own search refuses a model that sees the future, and such ones come to a doctor.
+    # The same sentences are decoded once, up to `longest` tokens.
 
     @functools.cache
     def decode_once(sources: tuple[tuple[int, ...], ...]) -> list[list[int]]:

@@ -82,10 +82,8 @@ def added_positions(embed: nn.Module, count: int) -> Tensor:
 
 @torch.inference_mode()
 def check_papers(model: Transformer, S: int = 280, T: int = 256) -> None:
-    """Raise Refused naming the first part of a model that computes something else than the paper's.
-
-    Both have the same weights.
-    """
+    """Raise Refused naming a model's first part that computes something else than the paper's."""
+    # Both have the same weights.
     ids = torch.arange(S, device=next(model.parameters()).device).unsqueeze(0) % len(tat.SPECIALS)
     future = tat.subsequent_mask(T).to(ids.device)
     real = torch.ones_like(ids, dtype=torch.bool).unsqueeze(0)

@@ -119,11 +119,9 @@ SUMS = "SHA256SUMS"  # checksums of the files of a folder, as sha256sum writes a
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Let `write` fill a file of that name in a temporary folder, then move it to `path`.
-
-    The disk has the new content before the name is moved to it, so `path` is whole even after a
-    power failure. A link is kept, and what it leads to is replaced.
-    """
+    """Let `write` fill a file of that name in a temporary folder, then move it to `path`."""
+    # The disk has the new content before the name is moved to it, so `path` is whole even after a
+    # power failure. A link is kept, and what it leads to is replaced.
     target = Path(os.path.realpath(path))
     folder = None
     try:

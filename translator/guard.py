@@ -85,11 +85,9 @@ def wire_doubts(moved: dict[str, float]) -> Iterator[str]:
 
 
 def check_device(model: nn.Module, device: torch.device, eps: float) -> None:
-    """Raise Refused if a device gives another loss or gradient than the CPU, where the model is.
-
-    Padding is on both sides of the batch, because masks are what Apple's and AMD's devices have got
-    wrong most often.
-    """
+    """Raise Refused if a device gives another loss or gradient than the CPU, where the model is."""
+    # Padding is on both sides of the batch, because masks are what Apple's and AMD's devices have
+    # got wrong most often.
     vocab = model.generator.proj.out_features
     cpu = torch.device("cpu")
     if device == cpu or vocab < len(tat.SPECIALS) + 2:

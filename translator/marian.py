@@ -89,11 +89,9 @@ def find_source(source: str) -> Path:
 
 
 def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
-    """A model in the hub's layout, with the vocabulary `ids`.
-
-    Raises Refused naming what is unknown here or damaged. Its configuration comes first: what the
-    model asks for and this program lacks, left out in silence, would give fluent nonsense.
-    """
+    """A model in the hub's layout, with the vocabulary `ids`; Refused names what is unknown here."""
+    # Its configuration comes first: what the model asks for and this program lacks, left out in
+    # silence, would give fluent nonsense.
     path = folder / "config.json"
     config = read_json(path)
     usual = {
@@ -230,10 +228,10 @@ def ordered(ids: dict[str, int]) -> tuple[list[str], list[int]]:
 def filled(source: Arrays, rows: list[int]) -> nn.Module:
     """The model with these arrays; `rows` says which of their rows is each of our tokens.
 
-    That is -1 for a token that they lack. Each parameter takes one array, in its own shape and with
-    its own order of rows; what none has taken belongs to a model that is built otherwise. Refused
-    names what does not fit.
+    That is -1 for a token that they lack. Refused names what does not fit.
     """
+    # Each parameter takes one array, in its own shape and
+    # with its own order of rows; what none has taken belongs to a model that is built otherwise.
     path, arrays = source.path, source.arrays
     own_file = path.suffix == ".npz"  # Marian's, where matrices are transposed
     with refusing(f"{path}: not a whole model", ValueError):
@@ -307,11 +305,9 @@ def read_spm(path: Path) -> tuple[dict[str, float | None], bytes]:
 
 
 def unigram(path: Path, tokens: list[str]) -> Any:
-    """A vocabulary of these tokens, in this order, that cuts text as the SentencePiece model does.
-
-    A piece that is no token is cut into smaller ones. Special tokens are in no text, nor is one
-    such as `>>fra<<`, which names a language; `SidedTokenizer` finds it in front of a sentence.
-    """
+    """A vocabulary of these tokens, in this order, that cuts text as SentencePiece's model does."""
+    # A piece that is no token is cut into smaller ones. Special tokens are in no text, nor is one
+    # such as `>>fra<<`, which names a language; `SidedTokenizer` finds it in front of a sentence.
     from tokenizers import Regex, normalizers, pre_tokenizers
     from tokenizers import Tokenizer as Vocabulary
     from tokenizers.models import Unigram

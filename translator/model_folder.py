@@ -60,10 +60,8 @@ def read_translator(path: str | Path, device: torch.device | str | None = None) 
 def build_for(
     weights: dict[str, Tensor], settings: Settings, vocab: int, marian: dict | None = None
 ) -> Transformer:
-    """A fresh model for weights that were read.
-
-    Raises ValueError, before memory is taken, for sizes that cannot be theirs.
-    """
+    """A fresh model for weights that were read; ValueError for sizes that cannot be theirs."""
+    # before memory is taken: a number in a file may ask for any amount
     count = sum(tensor.numel() for tensor in weights.values())
     N, d = settings.N, settings.d_model
     heads = settings.h * settings.d_k

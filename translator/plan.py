@@ -398,12 +398,10 @@ def measured() -> list[tuple[float, float]]:
 
 
 def expected(share: float, runs: list[tuple[float, float]]) -> tuple[float, float] | None:
-    """The range of BLEU to expect where `seen` is `share`.
-
-    None if there are too few runs, or no neighbours at all. A straight line through the saved runs,
-    in log-odds on both axes, says how BLEU rises with what train shows of the target language. The
-    range goes from a third of the odds on that line to three times.
-    """
+    """The range of BLEU to expect where `seen` is `share`; None if nobody knows."""
+    # A straight line through the saved
+    # runs, in log-odds on both axes, says how BLEU rises with what train shows of the target
+    # language. The range goes from a third of the odds on that line to three times.
     shares, scores = [x for x, _ in runs], [y for _, y in runs]
     if len({*shares}) < 3 or not share:
         return None

@@ -134,12 +134,10 @@ REQUESTS = "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGHUP", "SIGB
 
 @contextmanager
 def stop_requests() -> Iterator[list[int]]:
-    """The numbers of the signals that ask this program to end, as they come.
-
-    So an update can be finished and saved first. What this process was started to ignore, such as
-    SIGHUP under nohup, it ignores, unless it is torchrun that passes it on. A Ctrl-C after another
-    request ends a training of one process at once.
-    """
+    """The numbers of the signals that ask this program to end, as they come."""
+    # So an update can be finished and saved first. What this process was started to ignore, such as
+    # SIGHUP under nohup, it ignores, unless it is torchrun that passes it on. A Ctrl-C after
+    # another request ends a training of one process at once.
     asked: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -147,12 +147,10 @@ class Run:
         return Progress()
 
     def save(self, trainer: ParallelTrainer, progress: Progress, stopped: bool = False) -> None:
-        """Write the weights at this update, the model, and the state; all processes take part.
-
-        The state comes last: if a crash leaves the old one, the continued run writes the other
-        files again. A run that is `stopped` keeps no weights of this update, so that the mean of
-        its last checkpoints is that of a run which nobody stopped.
-        """
+        """Write the weights at this update, the model, and the state; all processes take part."""
+        # The state comes last: if a crash leaves the old one, the continued run writes the other
+        # files again. A run that is `stopped` keeps no weights of this update, so that the mean of
+        # its last checkpoints is that of a run which nobody stopped.
         step = progress.step
         # all processes: each has a part of what is sharded
         tensors = gathered(trainer.tensors())

@@ -131,11 +131,9 @@ class RunFolder:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Make the folder, if need be, and keep other trainings out; Refused if one is there.
-
-        The system lifts the lock when the process ends, in whatever way. The first process of a
-        group does this for all.
-        """
+        """Make the folder, if need be, and keep other trainings out; Refused if one is there."""
+        # The system lifts the lock when the process ends, in whatever way. The first process of a
+        # group does this for all.
         from filelock import FileLock, Timeout
 
         if processes()[0] > 0:
@@ -172,10 +170,8 @@ class RunFolder:
 
     # --- A new run ---
     def create(self) -> None:
-        """Write vocabulary, tokens and configuration of a new run; Refused if they don't fit.
-
-        What is wrong with val, or with all of train, shows before anything is written.
-        """
+        """Write vocabulary, tokens and configuration of a new run; Refused if they don't fit."""
+        # What is wrong with val, or with all of train, shows before anything is written.
         self.check_strangers()
         for _ in self.corpus.full_pairs("val"):
             pass  # reads every line now, to find a damaged one
@@ -199,7 +195,7 @@ class RunFolder:
         write_text(self.path / "config.json", json.dumps(content, indent=1) + "\n")
 
     def check_strangers(self) -> None:
-        """Raise Refused for a folder of something else; tokens are those of an interrupted start."""
+        """Raise Refused for a folder of something else; tokens are of an interrupted start."""
         for name in ("model.safetensors", "log.jsonl", "checkpoints", "best", files.SUMS):
             if (self.path / name).exists():
                 raise Refused(
@@ -271,11 +267,10 @@ class RunFolder:
             )
 
     def remove_stateless(self) -> None:
-        """Remove what the first checkpoint has left without its state; Refused for a model.
-
-        `Run.save` writes a checkpoint, the model and the state, in this order: a crash in the first
-        leaves at most one. The run begins again, and its first checkpoint may be of another update.
-        """
+        """Remove what the first checkpoint has left without its state; Refused for a model."""
+        # `Run.save` writes a checkpoint, the model and the state, in this order: a crash in the
+        # first leaves at most one. The run begins again, and its first checkpoint may be of another
+        # update.
         checkpoints = checkpoint_files(self.path)
         model = self.path / "model.safetensors"
         if len(checkpoints) > 1 or (model.exists() and not checkpoints):

@@ -49,12 +49,10 @@ def matrix_speed(device: torch.device, dtype: torch.dtype = torch.float32) -> fl
 
 
 def operations(model: Transformer, pairs: list[Pair]) -> float:
-    """Operations of an update, back and forth: six for each weight of a matrix and token it reads.
-
-    Padding is not counted, nor are the products of queries, keys and values, which matter for long
-    sequences alone. All of the decoder is taken to read the target (Chowdhery et al., 2022, count
-    like this).
-    """
+    """Operations of an update, back and forth: six for each weight of a matrix and each token."""
+    # Padding is not counted, nor are the products of queries, keys and values, which matter for
+    # long sequences alone. All of the decoder is taken to read the target (Chowdhery et al., 2022,
+    # count like this).
 
     def size(*modules: torch.nn.Module) -> int:
         return sum(p.numel() for module in modules for p in module.parameters() if p.dim() == 2)

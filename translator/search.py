@@ -62,10 +62,10 @@ class Beam:
     def extend(self, logits: Tensor, looked_at: Tensor) -> Tensor:
         """Put each source's likeliest extensions into its places, best first.
 
-        All places are filled, also if fewer are open; `finish` empties what is behind these.
         logits (rows, vocab) of the next token; looked_at (rows): where each row looked. Returns
         which row each place goes on from: (sources, places).
         """
+        # all places are filled, also if fewer are open; `finish` empties what is behind these
         sources = len(self.log_p)
         top, tokens = logits.float().topk(min(self.width, logits.size(-1)))  # no row needs more
         gain = top - logits.float().logsumexp(-1, keepdim=True)
@@ -100,11 +100,9 @@ class Beam:
         self.open_places = self.open_places - ended.sum(1, keepdim=True)
 
     def drop(self) -> Tensor | None:
-        """Leave the sources whose search is over; which of the sources stay (None: all).
-
-        Log-probabilities only fall, and what divides them is largest at the limit: so whatever
-        continues an open translation can't score more than `highest`.
-        """
+        """Leave the sources whose search is over; which of the sources stay (None: all)."""
+        # Log-probabilities only fall, and what divides them is largest at the limit: so whatever
+        # continues an open translation can't score more than `highest`.
         highest = self.log_p.amax(1) / tat.length_penalty(self.limit - 1, self.alpha)
         stay = (highest > self.bar).nonzero().flatten()  # EMPTY, with nothing open, is never higher
         if len(stay) == len(self.source):
@@ -179,11 +177,12 @@ class Search:
     def each(self, lines: list[str], work: Callable, tell: Callable, first: int = 1) -> list[Any]:
         """What `work` makes of each line, in order; it gets some sources as ids, longest first.
 
-        A line of more than LONG_LINE_TOKENS comes alone, and is decoded greedily, because a beam
-        would take minutes; `tell` gets a warning with its number, counted from `first`. None is for
-        a blank line, and for one that is longer than the positions of the model, or than memory
-        suffices for; `lost` counts these.
+        None is for a blank line, and for one that is longer than the positions of the model, or
+        than memory suffices for; `lost` counts these, and `tell` gets a note with their number.
         """
+        # A line of more than LONG_LINE_TOKENS comes alone, and is decoded greedily, because a beam
+        # would take minutes. The others come in batches, the longest first, so that little is
+        # padded; `results` has them in the order in which they were given.
         _, tokenizer, (language, _) = self.translator
         sources = [[*tokenizer.encode(line, language), EOS] for line in lines]
         for mark in sorted(unknown_marks(tokenizer, lines) - self.told):

@@ -116,10 +116,8 @@ class Progress:
     left: float = 1.0  # the share of the run that was still to come before the last update
 
     def validated(self, loss: float, bleu: float | None) -> bool:
-        """Note a validation; returns whether it is the best so far: by BLEU, which users see.
-
-        The loss decides below one BLEU, which is chance, and in a run that began by the loss.
-        """
+        """Note a validation; returns whether it is the best so far: by BLEU, which users see."""
+        # The loss decides below one BLEU, which is chance, and in a run that began by the loss.
         if bleu is not None and self.best == math.inf:
             self.bleu = 0.0
         if bleu is None or self.bleu is None or max(bleu, self.bleu) < 1:

@@ -61,12 +61,10 @@ class StepwiseDecoder(tat.CachedDecoder):
 
 @torch.inference_mode()
 def check_stepwise(model: Transformer, tell: Callable = nobody) -> None:
-    """Raise Refused for the first part of a model that gives something else step by step.
-
-    A layer that mixes positions elsewhere than in its attentions is such, or a cross-attention that
-    depends on where its query is: in a beam, the rows of a source stand in for positions. So two
-    rows share a source here. The ids are random special ones, which every vocabulary has.
-    """
+    """Raise Refused for the first part of a model that gives something else step by step."""
+    # A layer that mixes positions elsewhere than in its attentions is such, or a cross-attention
+    # that depends on where its query is: in a beam, the rows of a source stand in for positions. So
+    # two rows share a source here. The ids are random special ones, which every vocabulary has.
     draw = torch.Generator().manual_seed(0)
     device = next(model.parameters()).device
     ids = torch.randint(len(tat.SPECIALS), (3, 40), generator=draw).to(device)

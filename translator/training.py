@@ -151,10 +151,8 @@ class Training:
         return loss
 
     def rehearse(self) -> None:
-        """Learn nothing from the longest pairs, if they are unusual.
-
-        What memory does not suffice for shows now, not after hours.
-        """
+        """Learn nothing from the longest pairs, if they are unusual."""
+        # What memory does not suffice for shows now, not after hours.
         run, trainer = self.run, self.trainer
         attempts = {"train": trainer.gradient, "val": trainer.validate}
         for (split, attempt), store in zip(attempts.items(), (run.train, run.val), strict=True):
@@ -201,11 +199,9 @@ class Training:
         self.saved_at = progress.seconds = time.monotonic() - self.began
 
     def validation_bleu(self, loss: float) -> float | None:
-        """BLEU of the first process's translations; None if this model or this text has none.
-
-        It counts as 0 where the loss is about that of word frequencies: such a model writes one
-        word after the other without an end.
-        """
+        """BLEU of the first process's translations; None if this model or this text has none."""
+        # It counts as 0 where the loss is about that of word frequencies: such a model writes one
+        # word after the other without an end.
         run = self.run
         bleu = 0.0
         if run.first and not self.translates:
