@@ -9,11 +9,14 @@ import the_annotated_transformer as tat
 from practice.mistakes.catalogue import CATALOGUE, mistake, right_attention, slip
 from practice.mistakes.masks import attention_with
 
+# Equation (1). A mistake that a mask can't hide from needs a fill of its own: with a softmax over
+# queries or heads, a row of minus infinity alone would give NaN, and be seen at once.
 mistake("not_scaled", attention=attention_with(scale=lambda d_k: 1.0))
 mistake("scaled_by_d_k", attention=attention_with(scale=lambda d_k: 1 / d_k))
 mistake("multiplied_by_root", attention=attention_with(scale=lambda d_k: d_k**0.5))
 mistake("softmax_over_queries", attention=attention_with(dim=-2, fill=-1e9))
 mistake("softmax_over_heads", attention=attention_with(dim=1, fill=-1e9))
+# Heads are cut and joined by a view and a transpose; the shape is right without the transpose, too.
 mistake("heads_split_by_view", split_heads=lambda x, h: x.reshape(x.size(0), h, x.size(1), -1))
 mistake("heads_joined_by_view", join_heads=lambda x: x.reshape(x.size(0), x.size(2), -1))
 
@@ -25,6 +28,7 @@ def keys_by_W_q(self, key, value):
 mistake("keys_by_W_q", MultiHeadedAttention__keys_values=keys_by_W_q)
 
 
+# the decoder layer's three sublayers, as `decoder_layer` puts them together
 def own(layer, z, memory, src_mask, tgt_mask):
     return layer.self_attn(z, z, z, tgt_mask)
 
@@ -61,6 +65,8 @@ mistake(
 )
 
 
+# What only a comparison with right numbers shows. A hidden key has score 0 here, not minus infinity,
+# or the sum would be infinite.
 def no_softmax(query, key, value, mask=None, dropout=None):
     scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5
     scores = scores if mask is None else scores.masked_fill(mask == 0, 0.0)
@@ -109,6 +115,8 @@ def without_W_o(self, query, K, V, mask=None):
 
 
 slip("no_output_matrix", MultiHeadedAttention__attend=without_W_o)
+# Fresh weights learn with any way to cut heads that is undone by the same way to join them; only
+# weights that were trained have a layout.
 slip("heads_interleaved", split_heads=lambda x, h: x.unflatten(-1, (-1, h)).permute(0, 3, 1, 2))
 slip("heads_not_split", split_heads=lambda x, h: x.unsqueeze(1))
 
@@ -131,12 +139,14 @@ def heads_of(
     return {"MultiHeadedAttention__forward": forward}
 
 
+# which side each is made of: x asks, y is asked
 slip("keys_and_values_from_x", **heads_of("xxx"))
 slip("keys_from_x", **heads_of("xxy"))
 slip("values_from_x", **heads_of("xyx"))
 slip("queries_from_y", **heads_of("yyy"))
 slip("x_and_y_exchanged", **heads_of("yxx"))
 
+# by which matrix: queries, keys, values, and the output's
 slip("values_by_W_k", **heads_of(matrices="qkko"))
 slip("keys_by_W_v", **heads_of(matrices="qvvo"))
 slip("queries_by_W_k", **heads_of(matrices="kkvo"))
@@ -144,6 +154,8 @@ slip("values_by_W_q", **heads_of(matrices="qkqo"))
 slip("queries_and_keys_exchanged", **heads_of(matrices="kqvo"))
 slip("keys_and_values_exchanged", **heads_of(matrices="qvko"))
 
+# A matrix that is square fits both ways round, so no shape tells; nn.Linear keeps the transpose of
+# what the paper writes.
 slip("matrices_transposed", **heads_of(transposed="qkvo"))
 slip("q_k_v_transposed", **heads_of(transposed="qkv"))
 slip("output_matrix_transposed", **heads_of(transposed="o"))

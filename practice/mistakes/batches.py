@@ -25,6 +25,7 @@ def batch_with(read: Callable[[Tensor], Tensor], predict: Callable[[Tensor], Ten
     return init
 
 
+# what the decoder reads, and what it has to predict at each place
 mistake("no_shift", Batch____init__=batch_with(lambda tgt: tgt[:, :-1], lambda tgt: tgt[:, :-1]))
 mistake("shift_by_two", Batch____init__=batch_with(lambda tgt: tgt[:, :-2], lambda tgt: tgt[:, 2:]))
 mistake(
@@ -43,6 +44,7 @@ mistake(
 )
 
 
+# In the data, and so in the trainer's eyes all is well: its loss is that of the pairs it was given.
 def shifted_by_one_line(pairs: list[Pair]) -> list[Pair]:
     """Each source with the next pair's target."""
     return [Pair(a.src, b.tgt) for a, b in zip(pairs, [*pairs[1:], *pairs[:1]], strict=True)]
@@ -62,6 +64,7 @@ def quarter_misaligned(self, pairs):
 mistake("quarter_misaligned", Trainer__gradient=quarter_misaligned)
 
 
+# instead of draws: an order that comes back, in which neighbours are alike
 def not_shuffled(known, held_out, draw):
     cycle = itertools.cycle([*range(100), *sorted(known)])
     while True:
@@ -69,6 +72,7 @@ def not_shuffled(known, held_out, draw):
 
 
 mistake("not_shuffled", numbers=not_shuffled)
+# the same cuts, asked of a single sentence
 slip("eos_is_read", Batch____init__=batch_with(lambda tgt: tgt, lambda tgt: tgt[:, 1:]))
 slip("nothing_cut_off", Batch____init__=batch_with(lambda tgt: tgt, lambda tgt: tgt))
 slip(

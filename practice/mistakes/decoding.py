@@ -24,11 +24,12 @@ from practice.mistakes.catalogue import (
 from practice.mistakes.masks import square
 from the_annotated_transformer import BOS, EOS, Pair
 
+# Made after training: one healthy model serves for all of these.
 mistake("decoding_begins_with_eos", translate=functools.partial(right_translate, start=EOS))
 
 
 def every_step_at_position_zero(self, tokens):
-    self.length = 0
+    self.length = 0  # from which the step takes its position
     return right_step(self, tokens)
 
 
@@ -39,6 +40,7 @@ mistake(
 
 def cache_forgets(self, i, query, key, value, mask=None):
     attn = self.model.decoder.layers[i].self_attn
+    # its own keys alone, where the document puts them behind those of the steps before
     return attn.attend(query, *attn.keys_values(key, value))
 
 
@@ -65,6 +67,7 @@ def vocabulary_reordered(pairs):
 mistake("vocabulary_reordered", examined=vocabulary_reordered)
 
 
+# A report that reads the reference: it is high, and nothing was translated.
 def forced(model: nn.Module, pairs: list[Pair], longest: int = LONGEST) -> list[list[int]]:
     """What the model says at each position after it has read the true tokens before it."""
     batch = tat.make_batch(pairs)
@@ -79,6 +82,7 @@ mistake(
     "held_out_in_training",
     numbers=lambda known, held_out, draw: right_numbers(known + held_out, [], draw),
 )
+# what is given back: neither <s>, which isn't written, nor fewer or more ids than `longest`
 slip("bos_given_back", translate=lambda *asked: [[BOS, *row] for row in right_translate(*asked)])
 slip(
     "eos_not_given_back",
@@ -112,22 +116,25 @@ def loop_with(
     """Greedy decoding, one sentence after the other, with one thing changed."""
 
     def translate(model: nn.Module, pairs: list[Pair], longest: int = LONGEST) -> list[list[int]]:
-        found = []
+        texts = []
         for src in (torch.tensor([source(pair.src)]) for pair in pairs):
             ids, mask = torch.tensor([[BOS]]), right_source(src)
             with tat.evaluating(model):
                 memory = model.encode(src, mask)
+                # `ids` has BOS as well, so it holds one id more than were written
                 while ids.size(1) <= (most or longest) and ids[0, -1] != end:
                     read = ids[:, -1:] if last_alone else ids
                     x = model.decode(memory, mask, read, right_target(read) if causal else None)
+                    # (1, 1, vocab), so that what `best` gives can be put behind the ids
                     scores = model.generator.logits(x[:, read_at]).unsqueeze(1)
                     ids = torch.cat((ids, best(scores, dim=-1)), 1)
-            found.append(ids[0, 1:].tolist())
-        return found
+            texts.append(ids[0, 1:].tolist())
+        return texts
 
     return translate
 
 
+# what the loop does at each step
 slip("eos_ignored", translate=loop_with(end=-1))
 slip("longest_ignored", translate=loop_with(most=60))
 slip("least_probable", translate=loop_with(best=Tensor.argmin))

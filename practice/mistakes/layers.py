@@ -9,6 +9,7 @@ import the_annotated_transformer as tat
 from practice.mistakes.attention import across, decoder_layer, network, own
 from practice.mistakes.catalogue import CATALOGUE, mistake, slip
 
+# what surrounds a sublayer: the residual and the norm
 mistake("no_residual", SublayerConnection__forward=lambda self, x, sublayer: sublayer(self.norm(x)))
 
 
@@ -28,12 +29,14 @@ mistake("norm_by_variance", LayerNorm__forward=norm_over(-1, root=False))
 mistake("no_norm", LayerNorm__forward=lambda self, x: x)
 
 
+# whole stacks are put together otherwise, so their __init__ is replaced
 def stacks(change: Callable) -> dict[str, Any]:
     """Encoder and decoder of other layers, or with another last norm."""
 
     def with_init(init: Callable) -> Callable:
         return lambda self, layers, norm: init(self, *change(layers, norm))
 
+    # four underscores: two end the class's name, two begin the method's
     both = tat.Encoder, tat.Decoder
     return {f"{stack.__name__}____init__": with_init(stack.__init__) for stack in both}
 
@@ -47,6 +50,7 @@ mistake(
 )
 
 
+# The norm, asked by itself. Its second case has nearly constant rows, which show where epsilon is.
 def variance_of_a_sample(self, x):
     variance = x.var(-1, keepdim=True) + self.eps
     return self.weight * (x - x.mean(-1, keepdim=True)) / variance.sqrt() + self.bias
@@ -72,6 +76,7 @@ slip("norm_without_mean", LayerNorm__forward=normed(1e-5, 0.0, centred=False))
 slip("another_epsilon", LayerNorm__forward=normed(1e-6, 0.0))
 
 
+# its std divides by d - 1, and its epsilon is outside the root
 def norm_of_2018(eps: float) -> Callable:
     """The norm of the 2018 edition."""
     return lambda self, x: (
@@ -108,6 +113,7 @@ def centred_in_the_variance_alone(self, x):
 
 
 slip("mean_only_in_the_variance", LayerNorm__forward=centred_in_the_variance_alone)
+# over what it normalises, and what is done at its end
 slip("norm_of_the_whole", LayerNorm__forward=norm_with(gain_then_bias, dim=(-2, -1)))
 slip("norm_by_sum", LayerNorm__forward=norm_with(gain_then_bias, of=Tensor.sum))
 slip("gain_forgotten", LayerNorm__forward=norm_with(lambda x, gain, bias: x + bias))
@@ -117,6 +123,7 @@ slip(
     "no_gain_and_bias",
     LayerNorm__forward=lambda self, x: nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps),
 )
+# the order of norm, sublayer and residual, which trained weights don't forgive
 slip(
     "post_norm_for_pre_norm",
     SublayerConnection__forward=lambda self, x, sublayer: self.norm(x + sublayer(x)),
@@ -157,19 +164,16 @@ def layers_of(order: Callable[[list], list], residual: Callable[[int, int], bool
         return run(self, x, [lambda z: self.self_attn(z, z, z, src_mask), self.feed_forward])
 
     def decoder(self, x, memory, src_mask, tgt_mask):
-        return run(
-            self,
-            x,
-            [
-                lambda z: self.self_attn(z, z, z, tgt_mask),
-                lambda z: self.src_attn(z, memory, memory, src_mask),
-                self.feed_forward,
-            ],
-        )
+        sublayers = [
+            lambda z: self.self_attn(z, z, z, tgt_mask),
+            lambda z: self.src_attn(z, memory, memory, src_mask),
+        ]
+        return run(self, x, [*sublayers, self.feed_forward])
 
     return {"EncoderLayer__forward": encoder, "DecoderLayer__forward": decoder}
 
 
+# one residual of several
 slip("first_residual_missing", **layers_of(list, lambda number, _: number > 0))
 slip("last_residual_missing", **layers_of(list, lambda number, last: number < last - 1))
 slip(
@@ -180,6 +184,7 @@ slip(
     "network_first",
     **layers_of(lambda sublayers: [sublayers[-1], *sublayers[:-1]], lambda *_: True),
 )
+# Equation (2)
 slip(
     "no_b_1",
     PositionwiseFeedForward__forward=lambda self, x: self.W_2((x @ self.W_1.weight.T).relu()),
@@ -198,28 +203,6 @@ slip(
 )
 
 
-def encoder_without_last_norm(self, x, src_mask):
-    for layer in self.layers:
-        x = layer(x, src_mask)
-    return x
-
-
-slip("encoder_without_last_norm", Encoder__forward=encoder_without_last_norm)
-
-
-def first_layer_every_time(self, x, *rest):
-    for _ in self.layers:
-        x = self.layers[0](x, *rest)
-    return self.norm(x)
-
-
-slip(
-    "first_layer_every_time",
-    Encoder__forward=first_layer_every_time,
-    Decoder__forward=first_layer_every_time,
-)
-
-
 def stack_with(change: Callable[[list], list], fed: bool = True, norm: bool = True) -> dict:
     """Stacks of other layers, or all of them fed the same, or without the last norm."""
 
@@ -232,6 +215,7 @@ def stack_with(change: Callable[[list], list], fed: bool = True, norm: bool = Tr
     return {"Encoder__forward": forward, "Decoder__forward": forward}
 
 
+slip("first_layer_every_time", **stack_with(lambda layers: layers[:1] * len(layers)))
 slip("return_in_the_loop", **stack_with(lambda layers: layers[:1]))
 slip("return_in_the_loop_without_norm", **stack_with(lambda layers: layers[:1], norm=False))
 slip("each_layer_reads_the_embeddings", **stack_with(list, fed=False))
@@ -240,13 +224,11 @@ slip("first_layer_missing", **stack_with(lambda layers: layers[1:]))
 slip("layers_reversed", **stack_with(lambda layers: layers[::-1]))
 
 
-def decoder_without_last_norm(self, x, memory, src_mask, tgt_mask):
-    for layer in self.layers:
-        x = layer(x, memory, src_mask, tgt_mask)
-    return x
-
-
-slip("decoder_without_last_norm", Decoder__forward=decoder_without_last_norm)
+# of one stack alone: the other gate has the other function
+for name in ("Encoder", "Decoder"):
+    forward = stack_with(list, norm=False)[f"{name}__forward"]
+    slip(f"{name.lower()}_without_last_norm", **{f"{name}__forward": forward})
+# the decoder layer: which sublayers, in which order, with which norm and mask
 slip(
     "cross_attention_first",
     DecoderLayer__forward=decoder_layer((1, across), (0, own), (2, network)),

@@ -18,6 +18,7 @@ from practice.mistakes.masks import square
 from the_annotated_transformer import PAD
 
 
+# the loss of a training: what is counted, of which numbers, and divided by what
 def padding_in_the_loss(model, batch, eps):
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
     mean = nn.functional.cross_entropy(logits.flatten(0, 1), batch.tgt_y.flatten())
@@ -30,6 +31,7 @@ mistake(
     "loss_is_a_sum",
     batch_loss=lambda model, batch, eps: right_loss(model, batch, eps) * batch.ntokens,
 )
+# the output matrix, whose rows score as they are
 slip("probabilities_for_logits", **CATALOGUE["softmax_before_the_loss"].puts)
 slip("logits_divided", Generator__logits=lambda self, x: self.proj(x) / x.size(-1) ** 0.5)
 slip("log_probabilities_for_logits", Generator__logits=lambda self, x: self.proj(x).log_softmax(-1))
@@ -48,9 +50,11 @@ def smoothed(
     """
 
     def loss(logits, target, eps=0.1, pad=PAD, padding=False):
+        # (T, vocab) and (vocab): the right tokens, and which tokens may have a share at all
         hot = nn.functional.one_hot(target, logits.size(-1)).to(logits.dtype)
         real = torch.arange(logits.size(-1)) != pad
         q = share(hot, real, eps)
+        # the divergence is the cross-entropy without the entropy of q
         each = -(q * log_p(logits)).sum(-1) + (torch.special.entr(q).sum(-1) * -divergence)
         each = each if padding else each * (target != pad)
         return each.sum() / (target != pad).sum() if mean else each.sum()
@@ -63,6 +67,8 @@ def evenly(hot: Tensor, real: Tensor, eps: float) -> Tensor:
     return ((1 - eps) * hot + eps / real.sum()) * real
 
 
+# What is wrong with q, the distribution to be predicted: (1 - eps) for the right token and eps
+# shared among all but padding; and with what is done with it.
 slip(
     "pad_written_in",
     source_mask=lambda src, pad=PAD: right_source(src, PAD),
@@ -101,6 +107,7 @@ slip(
         ).sum()
     ),
 )
+# other shares, then other things than log p
 slip("right_token_alone", smoothed_loss=smoothed(lambda hot, real, eps: (1 - eps) * hot))
 slip(
     "smoothing_not_divided",
@@ -110,6 +117,7 @@ slip("no_logarithm", smoothed_loss=smoothed(evenly, log_p=lambda logits: logits.
 slip("logits_for_log_probabilities", smoothed_loss=smoothed(evenly, log_p=lambda logits: logits))
 slip("no_smoothing", smoothed_loss=smoothed(lambda hot, real, eps: hot))
 slip("mean_for_sum", smoothed_loss=smoothed(evenly, mean=True))
+# where the target is padding, loss and gradient are zero
 slip("pads_counted", smoothed_loss=functools.partial(smoothed(evenly), padding=True))
 slip(
     "pads_are_tokens",

@@ -24,6 +24,7 @@ def attention_with(
     """Equation (1) with one line changed."""
 
     def attention(query, key, value, mask=None, dropout=None):
+        # `after`: hidden keys stay in the denominator, and lose only their own weight
         scores = query @ key.transpose(-2, -1) * scale(query.size(-1))
         if mask is not None and not after:
             scores = scores.masked_fill(mask if flipped else mask == 0, fill)
@@ -35,6 +36,7 @@ def attention_with(
     return attention
 
 
+# A mask is True where a query may attend: what is open, and in which formula it is heeded.
 mistake("no_causal_mask", subsequent_mask=square)
 mistake("causal_mask_one_too_far", subsequent_mask=lambda size: square(size).tril(1))
 mistake("mask_the_other_way_round", attention=attention_with(fill=-1e9, flipped=True))
@@ -44,6 +46,7 @@ mistake("padding_seen", source_mask=lambda src, pad=PAD: square(src.size(1))[:, 
 
 
 def padded_queries_masked(tgt, pad=PAD):
+    # a padded query then has no key, and its row is 0 / 0
     real = tgt != pad
     return real.unsqueeze(-2) & real.unsqueeze(-1) & square(tgt.size(1)).tril()
 
@@ -58,6 +61,7 @@ def encoder_causal(self, x, src_mask):
 
 
 mistake("encoder_causal", EncoderLayer__forward=encoder_causal)
+# asked as masks, and not by what a model does with them
 slip(
     "target_mask_without_padding",
     target_mask=lambda tgt, pad=PAD: square(tgt.size(1)).tril().expand(len(tgt), -1, -1),

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from practice.mistakes.catalogue import CATALOGUE, mistake, right_encoding, right_initialise, slip
 
+# Where positions are left out, or are those of something else. Attention alone sees a set.
 mistake("no_positions", PositionalEncoding__forward=lambda self, x, start=0: self.dropout(x))
 
 
@@ -25,12 +26,14 @@ mistake("no_positions_in_encoder", Transformer__encode=no_positions_in_encoder)
 
 
 def positions_by_row_of_batch(self, x, start=0):
+    # size(0) was the length when time came first
     return self.dropout(x + self.table[: x.size(0)].unsqueeze(1))
 
 
 mistake("positions_by_row_of_batch", PositionalEncoding__forward=positions_by_row_of_batch)
 
 
+# half of the table twice: two neighbouring dimensions say the same
 def positions_without_cosine(length, d_model):
     return right_encoding(length, d_model)[:, ::2].repeat_interleave(2, 1)[:, :d_model]
 
@@ -52,6 +55,8 @@ def unscaled(power: float) -> Callable:
     return lambda self, x: self.table(x) * self.table.embedding_dim**power
 
 
+# Tied to the output matrix, embeddings start small; the root of d_model brings them to the size of
+# positions, whose entries are between -1 and 1.
 slip("embeddings_divided", Embeddings__forward=unscaled(-0.5))
 slip("embeddings_times_width", Embeddings__forward=unscaled(1.0))
 
@@ -60,6 +65,7 @@ def waves(exponent: Callable, start: int = 0, halves: bool = False, base: int = 
     """Sinusoids with another exponent of 10000, first position, order or base."""
 
     def encoding(length: int, d_model: int) -> Tensor:
+        # in double precision: for far positions, the angle is large beside its fraction of a turn
         j = torch.arange(d_model).double()
         position = torch.arange(start, start + length).double().unsqueeze(1)
         angle = position / base ** exponent(j, d_model)
@@ -75,6 +81,7 @@ def pairwise(j: Tensor, d_model: int) -> Tensor:
     return (j - j % 2) / d_model
 
 
+# the exponent and what is made of it
 slip("sines_then_cosines", positional_encoding=waves(pairwise, halves=True))
 slip("cosine_with_its_own_frequency", positional_encoding=waves(lambda j, d: j / d))
 slip("frequency_of_half_the_exponent", positional_encoding=waves(lambda j, d: (j - j % 2) / 2 / d))

@@ -18,12 +18,14 @@ from practice.mistakes.catalogue import (
     slip,
 )
 
+# The schedule. The settings of German numbers have a factor of 0.7 and a warmup of 100.
 mistake("rate_too_high", settings={"factor": 21.0})
 mistake("warmup_never_ends", settings={"warmup": 4000})
 mistake("schedule_stands_still", rate=lambda step, *rest: right_rate(1, *rest))
 mistake("gradients_never_cleared", Transformer__zero_grad=lambda self: None)
 
 
+# Adam divides by the gradient's size, so this does no harm; SGD, which doesn't, hardly moves.
 def clipped_to_almost_nothing(self, pairs):
     loss = right_gradient(self, pairs)
     nn.utils.clip_grad_norm_(self.model.parameters(), 1e-4)
@@ -68,7 +70,9 @@ def adam_with(
                     zeros = torch.zeros_like(p)
                     old = state.get("exp_avg", zeros), state.get("exp_avg_sq", zeros)
                     m, v = new = first(b1, old[0], p.grad), second(b2, old[1], p.grad)
+                    # both averages begin at zero; these divisors correct for it
                     c1, c2 = 1 - b1 ** (t + ahead), 1 - b2 ** (t + ahead)
+                    # what is kept for the next step, and then what this one moves by
                     state["exp_avg"], state["exp_avg_sq"] = given_back(old, new, (m / c1, v / c2))
                     m, v = moved_by(old, new, p.grad)
                     p.sub_(group["lr"] * (move(m, v, c1, c2, eps) + decay * p))
@@ -80,6 +84,7 @@ mistake("no_bias_correction", Adam=adam_with(lambda m, v, c1, c2, eps: m / (v.sq
 mistake("weight_decay_on_all", Adam=functools.partial(right_adam, weight_decay=0.1))
 
 
+# the trainer's optimiser has tensors of its own, to which no gradient ever comes
 def optimiser_of_another_model(self, model, config):
     right_init(self, copy.deepcopy(model), config)
     self.model = model
@@ -97,6 +102,7 @@ def rate_with(formula: Callable[[int, int, int], float]) -> Callable:
     return lambda step, model_size, factor, warmup: factor * formula(step, model_size, warmup)
 
 
+# Equation (3), of s steps, d_model and w updates of warmup
 slip("rate_with_max", rate=rate_with(lambda s, d, w: d**-0.5 * max(s**-0.5, s * w**-1.5)))
 slip("rate_without_warmup", rate=rate_with(lambda s, d, w: d**-0.5 * min(s**-0.5, s * w**-0.5)))
 slip("rate_without_width", rate=rate_with(lambda s, d, w: min(s**-0.5, s * w**-1.5)))
