@@ -56,6 +56,8 @@ class Test(NamedTuple):
     means: str
 
 
+# Most bounds lie between what healthy models of the document show, over seeds, sizes and both norms,
+# and what the catalogue's mistakes do (benchmarks/results/clinic.jsonl).
 BOUNDS: dict[str, tuple] = {
     "future": ("wires", 0, MOVED, "a later word moves a prediction by {:.2g}",
         "it sees the future"),
@@ -150,6 +152,7 @@ class Finding(NamedTuple):
         if self.value is None:
             return f"---- can't be asked here [{self.test}]"
         means = f": {test.means}" if self.ill else ""
+        # NaN compares with nothing, so its own sentence comes in place of the bound's
         if not math.isfinite(self.value):
             means = ": no number: a row of a mask without any key, or a rate that is far too high"
         verdict = "ILL " if self.ill else "well"
@@ -168,6 +171,7 @@ def of_trainer(trainer: tat.Trainer, weights: int | None = None) -> Patient:
         return mistakes.translate(model, pairs, max(len(pair.tgt) for pair in pairs) + 3)
 
     def update(pairs: list[Pair]) -> float:
+        # the trainer refuses such a gradient, and changes no weight
         try:
             return trainer.update(pairs)
         except ValueError:  # the gradient isn't finite, which is for the examination to see
@@ -179,6 +183,7 @@ def of_trainer(trainer: tat.Trainer, weights: int | None = None) -> Patient:
 def of_document(c: Config, vocab: int = len(tat.LETTERS), seed: int = 0) -> Patient:
     """A fresh model of the document; its number of weights is that of Table 3."""
     torch.manual_seed(seed)
+    # gain and bias of a norm; both matrices of a network with their biases
     norm, ffn = 2 * c.d_model, 2 * c.d_model * c.d_ff + c.d_ff + c.d_model
     # an encoder layer: one attention (four matrices), two norms; a decoder layer: two, three
     layers = c.N * (12 * c.d_model**2 + 2 * ffn + 5 * norm)
@@ -214,9 +219,11 @@ def losses(
     """
     eps = patient.smoothing
     log_p = patient.predict(pairs).float().log_softmax(-1)  # (B, T, V)
+    # position t against target t + shift; what has no logits is cut off, and padding isn't counted
     y = tat.pad_rows([p.tgt[shift:] for p in pairs])[:, : log_p.size(1)].to(log_p.device)
     log_p = log_p[:, : y.size(1)]  # with a shift of 2, there is one target fewer
     target = log_p.gather(-1, y.unsqueeze(-1)).squeeze(-1)  # (B, T)
+    # smoothing asks for all tokens but padding, each with an equal share
     spread = (log_p.sum(-1) - log_p[..., PAD]) / (log_p.size(-1) - 1)
     counts = torch.ones_like(y, dtype=torch.bool) if padding else y != PAD
     by_word = -((1 - eps) * target + eps * spread).where(counts, 0)
@@ -231,6 +238,7 @@ def own_loss(patient: Patient, pairs: list[Pair]) -> float:
 
 def explanations(patient: Patient, pairs: list[Pair]) -> Iterator[float]:
     """The losses that are reported by who adds up, counts padding or asks for another target."""
+    # each is what some mistake reports: a sum, a mean over sentences, other targets, other pairs
     count = sum(len(pair.tgt) - 1 for pair in pairs)
     for loss in losses(patient, pairs):
         yield from (loss * count, loss * count / len(pairs))
@@ -253,6 +261,7 @@ def share_of_pairs(patient: Patient, pairs: list[Pair], usual: list[float]) -> f
     # as it is, and the rest changes as the loss by the logits does, pair by pair. `usual`: what is
     # reported, and the losses by the logits.
     rows = []
+    # each quarter of the pairs is changed by itself: four equations for one unknown share
     for first in range(4):
         changed = list(pairs)
         changed[first::4] = [Pair(p.src, [*p.tgt[:-1], p.tgt[1]]) for p in pairs[first::4]]
@@ -280,6 +289,7 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 @contextlib.contextmanager
 def in_training(model: nn.Module) -> Iterator[None]:
     """Training mode inside, whoever asks for evaluation; modes and buffers are the same after."""
+    # a model may be put into evaluation by whoever predicts: inside, that does nothing
     modes = {module: module.training for module in model.modules()}
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     model.train()
@@ -297,6 +307,7 @@ def in_training(model: nn.Module) -> Iterator[None]:
 @contextlib.contextmanager
 def drawn_by(seed: int) -> Iterator[None]:
     """Chance begins with a seed inside, whoever draws, and goes on afterwards as if nothing was."""
+    # Python's, NumPy's and PyTorch's chance; a reader's model may draw from any of them
     states = random.getstate(), np.random.get_state()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -349,6 +360,7 @@ def update(
 def answers_by_weights(patient: Patient, pairs: list[Pair]) -> bool:
     """Whether predictions are those of the model's weights, and not, say, of an average of them."""
     usual = patient.predict(pairs)
+    # with other weights the answers must be others, or they are of some other weights
     with put_back(patient.model) as before, drawn_by(0), torch.no_grad():
         for p, _ in before:
             p.add_(torch.randn_like(p))
@@ -366,6 +378,7 @@ def see_wires(patient: Patient, pairs: list[Pair]) -> Values:
     if not differs <= MOVED:  # no number isn't, either
         return {"twice": differs}
     moved = wires(patient.predict, probe)
+    # a matrix that starts at zero, as in some ways to begin, cuts what is behind it
     connections = "past", "source", "source order", "target order"
     if patient.update and min(moved[name] for name in connections if name in moved) <= MOVED:
         awaken(patient, pairs)
@@ -398,6 +411,7 @@ def awaken(patient: Patient, pairs: list[Pair], updates: int = 20) -> None:
 def least_word(patient: Patient, pairs: list[Pair]) -> float:
     """How far the word of the longest source that moves predictions least moves them, in nats."""
     src, tgt = max(pairs, key=lambda pair: len(pair.src))
+    # the longest source: what is read in parts shows where there are most of them
     rows = [Pair(src, tgt)]
     for s, i in enumerate(src):  # with another word in the place of each
         changed = [*src[:s], src[0] if src[0] != i else src[1], *src[s + 1 :]]
@@ -440,6 +454,8 @@ def recompute_loss(patient: Patient, pairs: list[Pair]) -> Values:
     if max(reported) - min(reported) > MOVED:  # a dropout with a name that nobody knows
         return values | {"recomputed": None}
     difference = min((reported[0] - loss for loss in by_logits), key=abs)
+    # What is reported is the loss by the logits, or explained by a mistake that we know, or has a term
+    # more (of which nothing is said), or is of other pairs.
     test = "recomputed"
     if abs(difference) > MOVED:
         share = share_of_pairs(patient, pairs, [reported[0], *by_logits])
@@ -458,12 +474,15 @@ def take_gradient(patient: Patient, pairs: list[Pair]) -> Values:
     rate = patient.rate() if patient.rate else 0.0  # before the second update raises it
     _, same_gradients, second_step = update(patient, pairs)
     second_rate = patient.rate() if patient.rate else 0.0
+    # computed twice from the same weights, a gradient is the same, unless it adds to the first
     norm = torch.cat(gradients).norm().item()
     # this model is an average of the one that learns, or its gradients are cleared before the step
     if step.any() and not norm:
         return {"gradient": None}
     values: Values = {"gradient": norm}
     values["again"] = torch.cat(same_gradients).norm().item() / max(norm, 1e-12)
+    # What is zero at first may wait for another matrix that starts at zero; so a second look comes
+    # after some updates, in which a drawn layer has taken part as well.
     unconnected = {i for i, gradient in enumerate(gradients) if not gradient.any()}
     if unconnected:
         awaken(patient, pairs)
@@ -609,6 +628,7 @@ def same(a: list[int], b: list[int]) -> bool:
 
 def translate_alone(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     """Translations beside references, and beside those of the same sentences each alone."""
+    # what is written, whether it ends, and whether neighbours in a batch change it
     rows = patient.decode(pairs)
     step = max(len(pairs) // ALONE, 1)  # one by one takes long: some are enough
     single = zip(rows[::step], pairs[::step], strict=True)
@@ -620,6 +640,7 @@ def translate_alone(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
 
 def without_references(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     """Translations read by the model as targets; and translations with the references of others."""
+    # a translation that changes with the reference has read it
     rows = patient.decode(pairs)
     with_next_reference = patient.decode(with_next(pairs))
     fed = [Pair(p.src, [BOS, *row, EOS]) for p, row in zip(pairs, rows, strict=True)]
@@ -633,6 +654,7 @@ def without_references(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
 
 def overlap(rows: list[list[int]], pairs: list[Pair]) -> float:
     """The share of neighbouring words of translations and references that both have."""
+    # the Dice coefficient of pairs of neighbouring words, beginning and end among them
     common = total = 0
     for row, pair in zip(rows, pairs, strict=True):
         written = Counter(itertools.pairwise([BOS, *words(row), EOS]))

@@ -93,6 +93,7 @@ def source_ids(tokenizer: tat.Tokenizer, sentence: str) -> Tensor:
 @functools.cache
 def world() -> World:
     """The shipped model, read once, with one of our sentences."""
+    # in double precision, so that a reader's float32 is the only rounding
     model, tokenizer, _ = tat.load_translator(tat.beside(tat.SHIPPED_MODEL))
     model.to("cpu").double().requires_grad_(False)
     src = source_ids(tokenizer, tat.OUR_SENTENCES[1])
@@ -108,6 +109,7 @@ def small_world() -> World:
     draw = torch.Generator().manual_seed(SEED)
     with torch.random.fork_rng(devices=[]):
         model = tat.make_model(11, 11, 2, 12, 20, 3, dropout=0.0, norm="pre", tie="all").double()
+    # matrices are drawn, gains are near one and biases near zero
     for p in model.requires_grad_(False).parameters():
         noise = torch.randn(p.shape, generator=draw).double()
         p.copy_(noise if p.dim() == 2 else noise / 10 + p.eq(1) * (1 + noise / 3))
@@ -175,6 +177,7 @@ def as_arrays(value: Any) -> Any:
 
 def one_head(w: World) -> list[Tensor]:
     """Queries, keys and values (S, d_k) of the second head of the first layer."""
+    # the second head: the first would also fit who never goes on from it
     layer = w.model.encoder.layers[0]
     attn = layer.self_attn
     x = layer.sublayer[0].norm(w.model.src_embed(w.src))
@@ -205,6 +208,7 @@ def past(size: int) -> Tensor:
 def targets(w: World) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Ids of a target (1, T), the memory that it is to look at, and both masks."""
     # One mask of the target hides more than the future.
+    # a whole target, one of five tokens, and a single one
     for src, T in zip(sources(w), (w.tgt.size(1), 5, 1), strict=True):
         tgt_mask = past(T)
         if T == 5:
@@ -272,6 +276,7 @@ def positions(w: World) -> Cases:
 def attention(w: World) -> Cases:
     """Section 3.2.1, Equation (1). Q (T, d_k), K (S, d_k), V (S, d_v); gives (T, d_v).
     mask is None."""
+    # fewer queries than keys, narrower values, a single position: a wrong axis shows in one of them
     Q, K, V = one_head(w)
     sentence = (Q, K, V)
     few_queries = Q[:3], K, V
@@ -301,6 +306,7 @@ def attention_with_a_mask(w: World) -> Cases:
 @gate("multi_head(x, y, mask, W_q, W_k, W_v, W_o, h)", "position", "dimension")
 def heads(w: World) -> Cases:
     """Section 3.2.2. x (T, d_model) asks, y (S, d_model) is asked; gives (T, d_model)."""
+    # self-attention and cross-attention, whose two sides differ in length
     layer = w.model.decoder.layers[0]
     for tgt, memory, src_mask, tgt_mask in targets(w):
         x = w.model.tgt_embed(tgt)
@@ -480,6 +486,7 @@ def gradient_of_the_loss(w: World) -> Cases:
 def schedule(w: World) -> Cases:
     """Section 5.3, Equation (3). step counts from 1; gives a number."""
     steps_of_the_paper = [(step, 512, 4000) for step in (1, 400, 4000, 100_000)]
+    # other sizes than the paper's, for who has written those into it
     for step, width, warmup in [*steps_of_the_paper, (30, 128, 100), (500, 64, 100)]:
 
         def right(step: int = step, width: int = width, warmup: int = warmup) -> float:
@@ -519,6 +526,7 @@ def update_of_Adam(w: World) -> Cases:
 
 def stubs() -> str:
     """An empty file for the reader: a function for each gate, or for two of them."""
+    # attention has two gates and one stub, whose docstring names both
     texts = [HEADER]
     for stub in dict.fromkeys(gate.stub for gate in GATES):
         gates = [(number, gate) for number, gate in enumerate(GATES, 1) if gate.stub == stub]

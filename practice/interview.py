@@ -103,9 +103,11 @@ def predict(pairs: list[Pair]) -> Tensor:
 if __name__ == "__main__":
     if sys.argv[1:] == ["key"]:
         sys.exit(mistakes.KEY_OF_THE_INTERVIEW)
+    # a second run goes on with the clock of the first; after two hours, somebody else begins
     if not CLOCK.exists() or time.time() - CLOCK.stat().st_mtime > 7200:
         CLOCK.touch()
     pairs = [number_pair(n) for n in [7, 1, 12, 4, *random.Random(0).sample(range(100, 1000), 28)]]
+    # fresh weights each time, because the file is run anew after each change
     patient = examine.Patient(predict, model, update)
     findings = examine.examine(lambda: patient, pairs, ["wires", "loss", "gradient"])
     ill = [finding for finding in findings if finding.ill]

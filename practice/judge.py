@@ -81,6 +81,7 @@ class Reader:
     def start(self) -> dict[str, Any]:
         """Have the file loaded, and say what went wrong."""
         program = str(Path(__file__).with_name("worker.py"))
+        # a process of its own: whatever it prints, asks for or ends, the judge goes on
         worker = [sys.executable, program, str(self.path), str(LOADING_SECONDS)]
         # one thread: for matrices this small, a second one only costs time
         environment = {"OMP_NUM_THREADS": "1"} | KEEP_MEMORY | os.environ
@@ -95,6 +96,7 @@ class Reader:
         reply = self.start() if self.process is None else {}
         if "error" in reply:
             return reply
+        # after a call that didn't end, nobody waits as long again
         seconds = min(seconds, LATE_SECONDS) if self.late else seconds
         reply = self.exchange((function, arguments, parts, seconds), seconds, function)
         self.late |= reply.get("late", False)
@@ -103,6 +105,8 @@ class Reader:
     def exchange(self, call: tuple | None, seconds: float, name: str) -> dict[str, Any]:
         """Send a call, if there is one, and wait for an answer; whoever gives none is ended."""
         # Both are done by a thread: not every system can wait for a pipe with a limit.
+        # `talk` fills `answers` unless the process ends or hangs; then it is killed, and started again at
+        # the next call
         answers: list[dict[str, Any]] = []
         process = self.process
 
@@ -148,6 +152,7 @@ def leaves(value: Any) -> list[np.ndarray]:
 
 def close(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Which numbers are the same up to rounding, beside the largest: learning rates are tiny."""
+    # one bound for all numbers of an answer: where most are large, rounding leaves the small ones apart
     largest = np.abs(b[np.isfinite(b)]).max(initial=0.0)
     return np.isclose(a, b, CLOSE, CLOSE * largest, equal_nan=True)
 
@@ -164,8 +169,10 @@ def agree(result: Any, expected: Any) -> bool:
 def difference(result: Any, expected: Any, axes: tuple[str, ...]) -> str:
     """Where two answers differ first, and by how much at most."""
     pairs = list(zip(leaves(result), leaves(expected), strict=True))
+    # of several results, the first that differs; of that, the first number
     number, (a, b) = next((i, pair) for i, pair in enumerate(pairs) if not agree(*pair))
     of = f"of the {('first', 'second', 'third')[number]} result, " if len(pairs) > 1 else ""
+    # a translation: which token is the first other one says more than a number
     if axes == ("step",) and a.ndim == 1:
         shorter = min(len(a), len(b))
         at = next((i for i in range(shorter) if a[i] != b[i]), shorter)
@@ -193,6 +200,8 @@ def diagnosis(gate: Gate, answers: list[Callable], results: list[Any], bad: int)
 
     The first wrong one, `bad`, is compared first: most mistakes differ there already.
     """
+    # Each mistake is put in force, and the document asked for the same cases. Where all its answers are
+    # the reader's, that is it. Most differ at the wrong case already, so that one comes first.
     names = []
     end = time.process_time() + LOOKING_SECONDS
     order = sorted(range(len(answers)), key=lambda i: i != bad)
@@ -232,6 +241,8 @@ class Trial:
 
     def ask(self, reader: Reader, wrong: dict[str, int], end: float) -> None:
         """Ask one case after the other, until one has no result; arguments as of `try_gate`."""
+        # Cases are asked in order, and the first without a result ends it: what fails once fails again, and
+        # takes its seconds each time.
         gate = self.gate
         self.earlier = wrong.get(gate.function, 0)
         for number, (arguments, answer) in enumerate(self.cases, 1):
@@ -260,6 +271,7 @@ class Trial:
 
     def verdict(self) -> Verdict:
         """What came of it. A wrong number says more than an error in a later case."""
+        # wrong numbers, then no numbers, then right ones that cost somebody else's: the first counts
         agreements = map(agree, self.results, self.expected)
         bad = next((i for i, agrees in enumerate(agreements) if not agrees), None)
         if bad is not None:
@@ -281,6 +293,7 @@ class Trial:
     def explanation(self, bad: int) -> str:
         """Of the first wrong result: the mistake that gives the same numbers, or where it differs."""
         # No mistake is looked for in a function that uses others that are wrong.
+        # with all cases, then with those of the shipped weights alone: sizes may be written into it
         if not self.mend:
             names = diagnosis(self.gate, self.answers(), self.results, bad)
             if names:
@@ -376,6 +389,8 @@ def translations(
     w: World, reader: Reader, split: str, seconds: float = SPLIT_SECONDS
 ) -> Iterator[str]:
     """Three sentences by the reader's code; then BLEU on a split, beside the document's own."""
+    # Three captions first, which everybody knows by now; then a split, as much of it as the time allows.
+    # The score is beside the document's on the very same sentences: both have the same weights.
     captions = sentences_of(w, reader, tat.OUR_SENTENCES, CAPTIONS_SECONDS)
     for line, english in zip(tat.OUR_SENTENCES, captions, strict=False):
         yield f"    {line}\n    {english}"
@@ -414,6 +429,8 @@ def judge(
 
     `verdicts` gets them by their numbers.
     """
+    # The gates are in the order of the road, and later functions use earlier ones. So each wrong function
+    # is noted with its gate: whoever uses it is told to mend that first.
     verdicts = {} if verdicts is None else verdicts
     w = world()
     wrong_functions: dict[str, int] = {}  # and the gate at which each was

@@ -33,6 +33,7 @@ def influence(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> Ten
         for p in pairs:
             word = next(i for i in pairs[0].tgt[1:] if i != p.tgt[t])
             changed.append(Pair(p.src, [*p.tgt[:t], word, *p.tgt[t + 1 :]]))
+    # all in one call: what a model draws or remembers would differ from call to call
     log_p = predict([*pairs, *changed]).log_softmax(-1).unflatten(0, (1 + T, len(pairs)))
     return (log_p[1:] - log_p[0]).abs().amax((1, 3)).mT  # the largest change among pairs and words
 
@@ -40,6 +41,8 @@ def influence(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> Ten
 def wires(predict: Callable[[list[Pair]], Tensor], pairs: list[Pair]) -> dict[str, float]:
     """How far predictions move in nats; `future`, `padding`, `neighbours` must be 0, others not."""
     target = influence(predict, pairs)
+    # each wire is a change that should matter, or should not: of what comes later, of padding, of
+    # neighbours, of the source, of its order and of the target's
     base = predict(pairs).log_softmax(-1)
     moved = {"future": target.triu(1).max().item(), "past": target.tril(-1).max().item()}
     changed_batches = {

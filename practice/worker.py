@@ -44,6 +44,7 @@ def limit_memory() -> None:
     with suppress(ImportError, OSError, ValueError):  # not on Windows; macOS has no such limit
         import resource
 
+        # of addresses: a request beyond it fails at once, before the machine begins to swap
         limit = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * SHARE)
         resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
@@ -63,6 +64,7 @@ def cells(path: str) -> list[str]:
     """The code of a notebook, cell by cell; a line for IPython becomes a comment."""
     with open(path, encoding="utf-8-sig") as file:
         notebook = json.load(file)
+    # a source is a list of lines, or one text
     sources = (cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code")
     return [MAGIC.sub(r"\1pass  # ", "".join(source)) + "\n" for source in sources]
 
@@ -81,6 +83,7 @@ def complaint(error: BaseException, path: str) -> str:
     """What went wrong, and the lines of the reader's file on the way there, the last one last."""
     if isinstance(error, SyntaxError) and error.filename == path:
         return f"{place(error.lineno or 0, path)}: SyntaxError: {error.msg}"
+    # the reader's own lines alone: those of libraries and of this file would hide them
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f"{place(f.lineno or 0, path)}, {f.line}" for f in frames if f.filename == path]
@@ -101,6 +104,7 @@ def load(path: str) -> Any:
     else:
         with tokenize.open(path) as file:
             text = file.read()
+    # in sys.modules, where pickle, dataclasses and typing look for what a file defines
     module = sys.modules[MODULE] = types.ModuleType(MODULE)
     module.__file__ = path
     # __name__ is not "__main__": what a script does when it is run isn't done
@@ -141,6 +145,7 @@ def called(module: Any, function: str) -> list[str]:
 
 def array(value: Any) -> np.ndarray:
     """What a function gave, as numbers; a tensor that has a gradient is taken without it."""
+    # whatever numpy.asarray reads is an answer; PyTorch's tensors may need two steps before
     with suppress(AttributeError):
         value = value.detach().cpu()
     numbers = np.asarray(value)
@@ -153,6 +158,8 @@ def array(value: Any) -> np.ndarray:
 
 def answer(module: Any, function: str, arguments: tuple, parts: int) -> dict[str, Any]:
     """Call a function of the file: its result, as `parts` arrays if several, or what is wrong."""
+    # The arguments are copies, made for this call. `take` may turn them into tensors or lists first; what
+    # it does wrong is the file's fault, too, and is said to be `take`'s.
     if not callable(call := getattr(module, function, None)):
         return {"error": f"there is no function {function}"}
     printed = io.BytesIO()

@@ -66,6 +66,7 @@ SLIPS: dict[str, Mistake] = {}  # of single functions; a whole training hardly s
 
 def table(name: str) -> dict[str, dict[str, str]]:
     """The rows of a table beside this file, by the names of mistakes."""
+    # tabs separate the cells, and no cell holds one; so it needs no quotes, and editors show columns
     header, *lines = Path(__file__).with_name(name).read_text("utf-8").splitlines()
     columns = header.split("\t")
     rows = (dict(zip(columns, line.split("\t"), strict=True)) for line in lines)
@@ -95,6 +96,7 @@ def place(what: str) -> tuple[Any, str]:
     owner, _, method = what.partition("__")
     if method:
         return getattr(tat, owner, None) or getattr(nn, owner), method
+    # what is here is looked up in the package when it is called, so it is replaced there
     if what in ("numbers", "examined", "translate"):
         return sys.modules["practice.mistakes"], what
     return torch.optim if what == "Adam" else tat, what
@@ -103,6 +105,7 @@ def place(what: str) -> tuple[Any, str]:
 @contextlib.contextmanager
 def put(puts: dict[str, Any]) -> Iterator[None]:
     """The document's module with something in place of something; afterwards all is as before."""
+    # one after the other, and undone in the opposite order, also if something fails inside
     with contextlib.ExitStack() as stack:
         for name, new in puts.items():
             stack.enter_context(mock.patch.object(*place(name), new))
@@ -142,6 +145,7 @@ def translate(
 ) -> list[list[int]]:  # fmt: skip
     """Greedy translations of the sources, without BOS, up to and with EOS; the targets are not
     looked at. By the document's naive loop, or another one."""
+    # `start`, `mask` and `decode` are what a mistake may do otherwise
     src = tat.pad_rows([pair.src for pair in pairs])
     src_mask = tat.source_mask(src) if mask else None
     ids = (decode or tat.greedy_decode_naive)(model, src, src_mask, longest + 1, start)

@@ -7,6 +7,8 @@ so that it can name a mistake of the catalogue.
 from typing import NamedTuple
 
 
+# In plain lists, because MicroPython has no NumPy; a text and not code, because a mistake is a change of
+# the text, and the page runs all its forms.
 class Function(NamedTuple):
     """A function that is right, and the names of mistakes: what they write for what of its text."""
 
@@ -15,6 +17,7 @@ class Function(NamedTuple):
 
     def forms(self) -> list[tuple[str, str]]:
         """The name of each mistake and the whole text with it; one may have several forms."""
+        # a name may stand several times: one mistake can be written in several ways
         forms = []
         for name, changes in self.mistakes:
             text = self.text
@@ -26,6 +29,7 @@ class Function(NamedTuple):
 
 FUNCTIONS: dict[str, Function] = {}
 
+# what mistakes replace has a name where several do so
 HIDE, WEIGH = "s if m else -inf", "weights = [softmax(row) for row in scores]"
 FUNCTIONS["attention"] = Function(
     """\
@@ -102,6 +106,7 @@ def positions(length, d_model):
     ],
 )
 
+# one mask or both may be the wrong way round, and each way is a form of its own
 SOURCE, TARGET = "[source]", "target\n"
 NO_SOURCE, NO_TARGET = "[[not s for s in source]]", "[[not s for s in row] for row in target]\n"
 FUNCTIONS["masks"] = Function(
@@ -196,6 +201,7 @@ def decode(scores, bos, eos, longest):
     ],
 )
 
+# smoothing shares itself out among all tokens but padding, whose share is taken back
 SHARE = "(1 - smoothing) * (k == right) + share"
 LEFT_OUT = "[0] * len(p) if right == pad else "
 NO_ZERO = {"        q[pad] = 0\n": ""}
