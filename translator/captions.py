@@ -1,4 +1,4 @@
-"""A grammar of captions: German sentences, their English translations, and the words' links.
+"""A grammar of captions: German sentences and their English translations.
 
 It covers three genders, three cases, plurals, adjective endings, contractions (`im`, `ins`), verbs
 that split (`hebt ... auf`) and clauses that end in their verb, so word order often differs between
@@ -7,12 +7,10 @@ German sentence always has the same translation.
 """
 
 import functools
-import itertools
 import random
 import re
 from collections import namedtuple
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,44 +43,31 @@ ORDERS = {  # of the parts of a clause, in German and in English
 }  # fmt: skip
 
 
-# A phrase says the same thing in both languages, and each English word refers to the German words
-# that it translates. So each language can put the parts of a clause into its own order (`S`ubject,
-# `V`erb, `O`bject, `P`lace, `T`ail of the verb, `R`elative clause), and nothing needs an index
-# until the sentence is complete.
-
-
-@dataclass(eq=False, slots=True)  # eq=False: two words that are spelt alike stay different
-class Word:
-    """A German word. English words refer to it, wherever it ends up in the sentence."""
-
-    text: str
+# A phrase says the same thing in both languages. So each language can put the parts of a clause into
+# its own order (`S`ubject, `V`erb, `O`bject, `P`lace, `T`ail of the verb, `R`elative clause).
 
 
 class Phrase(NamedTuple):
     """The same thing in German and English; a noun phrase keeps what other words agree with."""
 
-    de: list[Word]
-    en: list[tuple[str, tuple[Word, ...]]]  # each word with the German words that it translates
+    de: list[str]
+    en: list[str]
     kind: str = "-"  # in no frame's `who`; "" would be in every one
     gender: str = ""  # m, f, n, or p: the plural, one for all genders
     pronoun: str = ""
 
 
 class Caption(NamedTuple):
-    """A German sentence, its translation, and the links of words: pairs of their indices."""
+    """A German sentence and its translation."""
 
     de: str
     en: str
-    links: list[tuple[int, int]]
 
 
 def say(words: list[tuple[str, str]], *agreement: str) -> Phrase:
     """A phrase of German words, each with its translation (`in_front_of`), unless it has none."""
-    de, en = [], []
-    for german, english in words:
-        sources = (Word(german),) if german else ()
-        de += sources
-        en += [(text, sources) for text in english.split("_") if english]
+    de = [german for german, _ in words if german]
+    en = [text for _, english in words for text in english.split("_") if english]
     return Phrase(de, en, *agreement)
 
 
@@ -161,8 +146,7 @@ def clause(
     form = infinitive if crowd else finite
     head = say([(particle + form if last else form, "are" if crowd else "is")])
     tail = say([(particle, "")]) if particle and not last else NOTHING
-    verb_words = (*head.de, *tail.de)  # every English word of the verb is linked to both its parts
-    verb = Phrase(head.de, head.en + [(text, verb_words) for text in english.split("_")])
+    verb = Phrase(head.de, head.en + english.split("_"))
     # the seed's captions depend on the order in which these parts are drawn
     object_ = given[0] if given else fill(rng, frame.slot, crowd)
     description = NOTHING if last else describe(rng, object_, "wear hold")
@@ -217,19 +201,15 @@ def compose(rng: random.Random) -> Phrase:
 
 
 def finish(sentence: Phrase) -> Caption:
-    """The two texts of a sentence, and its links as indices of their words and punctuation."""
-    # German words are written one after the other; one that merges with the word before it (`in`
-    # and `dem`) takes its place and its index. Only then is it known where a word ends up.
+    """The two texts of a sentence."""
+    # a German word that merges with the one before it (`in` and `dem`) takes its place
     german = [""]  # so that the first word has one before it
-    index = {}
     for word in sentence.de:
-        merged = MERGED.get((german[-1], word.text))
+        merged = MERGED.get((german[-1], word))
         if merged:
             german.pop()
-        german.append(merged or word.text)
-        index[word] = len(german) - 2
-    links = [(index[word], j) for j, (_, sources) in enumerate(sentence.en) for word in sources]
-    return Caption(written(german[1:]), written([text for text, _ in sentence.en]), links)
+        german.append(merged or word)
+    return Caption(written(german[1:]), written(sentence.en))
 
 
 def written(words: list[str]) -> str:
@@ -269,26 +249,3 @@ def caption_pairs(split: str, src: str = "de", tgt: str = "en") -> Iterator[tupl
             f"not {split}.{src} and {split}.{tgt}"
         )
     return ((getattr(c, src), getattr(c, tgt)) for c in caption_corpus()[CAPTION_SPLITS[split]])
-
-
-Links = set[tuple[int, int]]  # (index of a source token, index of a target token)
-
-
-def words_of_pieces(pieces: list[str], text: str) -> list[int]:
-    """For each piece, the index of the word or punctuation mark of `text` that it belongs to.
-
-    Raises ValueError if the pieces do not make up the text, for example because one is unknown.
-    """
-    words = re.findall(r"[^\s.,]+|[.,]", text)
-    letters = [index for index, word in enumerate(words) for _ in word]  # the word of each letter
-    bare = [piece.replace("▁", "") for piece in pieces]
-    if "".join(bare) != "".join(words):
-        raise ValueError(f"{' '.join(pieces)!r} are not the pieces of {text!r}")
-    return [letters[sum(map(len, bare[:i]))] for i in range(len(bare))]
-
-
-def token_links(caption: Caption, source: list[str], target: list[str]) -> Links:
-    """The links of a caption between its tokens: a piece of a word has the links of the word."""
-    german, english = words_of_pieces(source, caption.de), words_of_pieces(target, caption.en)
-    linked, every = set(caption.links), itertools.product(enumerate(german), enumerate(english))
-    return {(i, j) for (i, de), (j, en) in every if (de, en) in linked}

@@ -11,14 +11,7 @@ import pytest
 import the_annotated_transformer as tat
 from tests.helpers import refused
 from translator.__main__ import main
-from translator.captions import (
-    CAPTION_SPLITS,
-    CORPUS,
-    Caption,
-    captions,
-    token_links,
-    words_of_pieces,
-)
+from translator.captions import CAPTION_SPLITS, CORPUS, captions
 from translator.corpus import encode_pairs, write_store
 from translator.files import Refused
 from translator.run_folder import RunFolder
@@ -204,16 +197,3 @@ def test_pairs_without_text_on_one_side_are_counted_aloud(capsys, tmp_path):
     assert main(["evaluate", "--data", str(tmp_path), "--split", "val", "--beam", "1"]) == 0
     captured = capsys.readouterr()
     assert f"pairs of val {note}" in captured.err and "val: 2 sentences" in captured.out
-
-
-def test_pieces_inherit_the_links_of_their_words():
-    words = [(0, 0), (0, 1), (1, 2), (3, 4), (2, 5), (4, 6)]
-    caption = Caption("Am Strand liest er.", "On the beach, he reads.", words)
-    source = ["▁A", "m", "▁Strand", "▁", "lie", "st", "▁er", "."]
-    target = ["▁On", "▁the", "▁beach", ",", "▁he", "▁reads", "."]
-    assert words_of_pieces(source, caption.de) == [0, 0, 1, 2, 2, 2, 3, 4]
-    # the comma has none
-    links = {(0, 0), (1, 0), (0, 1), (1, 1), (2, 2), (6, 4), (3, 5), (4, 5), (5, 5), (7, 6)}
-    assert token_links(caption, source, target) == links
-    with pytest.raises(ValueError, match="not the pieces of"):
-        words_of_pieces(["▁Am", "<unk>"], "Am Strand")

@@ -20,23 +20,6 @@ export const isMasked = ({ state, view: { keys, queries, weights } }, q, k) =>
   keys[k].members[0] > Math.max(...queries[q].members) &&
   weights[q][k] === 0;
 
-/** The true alignment, where it is known: links of the source's and the reference's tokens, if the
- *  model wrote just these. @param {Figure} figure @returns {[number, number][]} */
-function trueLinks({ content: { alignment }, result, state }) {
-  const fits =
-    alignment?.source.join("\n") === result.source.join("\n") &&
-    alignment.predicted.join("\n") === result.predicted.join("\n");
-  return state.kind === "cross" && fits ? alignment.links : [];
-}
-
-/** @param {Figure} figure @param {number} q @param {number} k */
-function isTrue(figure, q, k) {
-  const { keys, queries } = figure.view;
-  return trueLinks(figure).some(
-    ([s, t]) => keys[k].members.includes(s) && queries[q].members.includes(t),
-  );
-}
-
 /** @param {Figure} figure @param {number} q @param {number} k */
 function cell(figure, q, k) {
   const { weights, keys } = figure.view;
@@ -44,7 +27,7 @@ function cell(figure, q, k) {
   const masked = isMasked(figure, q, k);
   const start = startClass(keys[k]);
   return el("td", {
-    class: `${start} ${masked ? "masked" : ""} ${isTrue(figure, q, k) ? "true" : ""}`.trim(),
+    class: `${start} ${masked ? "masked" : ""}`.trim(),
     "data-q": q,
     "data-k": k,
     tabindex: q + k ? -1 : 0,
@@ -108,7 +91,6 @@ export function readCell(figure, td) {
     quoted(view.keys[k].text),
     say(" · weight: "),
     el("strong", {}, weight),
-    isTrue(figure, q, k) ? say(" · a true link") : "",
   );
 }
 
@@ -116,8 +98,6 @@ function drawLegend(/** @type {Figure} */ figure) {
   const entry = (/** @type {object} */ attributes, /** @type {string} */ text) =>
     el("span", {}, el("i", { ...attributes }), text);
   const isDecoder = figure.state.kind === "decoder";
-  const isAligned = trueLinks(figure).length > 0;
-  const border = { style: "border: 2px solid var(--mark)" };
   figure
     .$("legend")
     .replaceChildren(
@@ -125,6 +105,5 @@ function drawLegend(/** @type {Figure} */ figure) {
         entry({ class: "swatch", style: shade(weight) }, `${100 * weight}%`),
       ),
       ...(isDecoder ? [entry({ class: "hatched" }, say("masked"))] : []),
-      ...(isAligned ? [entry(border, say("true alignment"))] : []),
     );
 }
