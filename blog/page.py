@@ -66,16 +66,7 @@ PICTURES = "image/svg+xml", "image/png", "image/jpeg"
 OUTPUT_TYPES = [charts.VEGA_LITE, "text/html", *PICTURES, "text/plain"]
 # what the live figure shows first
 SENTENCE = "Zwei Frauen sitzen auf einer Bank, während ein Mann eine Zeitung liest."
-MOVED = {  # headings that are gone: the page, the id, and where to find what was there
-    "the_annotated_transformer": {
-        "part-7-since-2017": "since_2017.html", "summary-of-part-7": "since_2017.html#summary",
-        "part-2-training": "#part-2-how-it-learns",
-        "part-5-results-and-speed-section-6": "#part-5-results-section-6",
-        "what-surprises-the-model": "#training",
-        "charts": "#part-0-prelims",
-    },
-}  # fmt: skip
-LEFT = "the_annotated_transformer", "since_2017"  # the second's headings were once on the first
+PAPERS = "the_annotated_transformer", "since_2017"  # the documents that speak for papers
 
 
 def mark_the_paper(tree: BeautifulSoup, prose: Prose) -> None:
@@ -136,7 +127,7 @@ def make_page(
         raise PageError("the notebook has no heading to be the page's title")
     mark_what_is_read(tree, notebook)  # before all times, in which it counts
     time_the_road(tree, edition.say)
-    if name in LEFT:
+    if name in PAPERS:
         mark_the_paper(tree, prose)
     for table in tree("table"):  # in a box that scrolls if the screen is too narrow
         table.wrap(tree.new_tag("div", attrs={"class": "table"}))
@@ -145,7 +136,6 @@ def make_page(
     content = about_the_page(name, repository, edition) | of_the_text(tree, headings)
     content |= of_the_cells(notebook, prose, edition)
     content["style"] = "\n".join(styles(name, tree))
-    content["moved"] = json.dumps(places) if (places := moved(name, prose.ids)) else ""
     add_anchors(tree, headings, edition.say)
     for (holder, key), section in zip(prose.places, tree.contents, strict=True):
         holder[key] = section.decode_contents()
@@ -248,15 +238,6 @@ def other_pages(name: str, edition: Language) -> list[tuple[str, str]]:
         else:
             pages.append((title, f"{edition.up}{stem}.html"))
     return pages
-
-
-def moved(name: str, ids: set[str]) -> dict[str, str]:
-    """The ids that were once on this page, and where a link to one of them should lead."""
-    places = dict(MOVED.get(name, {}))
-    if name == LEFT[0]:  # every heading of the second may have been linked to here
-        gone = editions.anchors(twins.build((BLOG.parent / f"{LEFT[1]}.py").read_text("utf-8")))
-        places |= {place: f"{LEFT[1]}.html#{place}" for place in map(anchor_name, gone)}
-    return {place: to for place, to in places.items() if place not in ids}
 
 
 @functools.cache

@@ -740,24 +740,11 @@ def test_a_panel_answers_the_keyboard_and_the_bar_folds(shared_page):
         assert tab.locator("#your-words").is_visible() == visible
 
 
-def test_what_was_once_on_a_page_is_found_on_another(browser, committed_page):
-    """An old link leads on; the header leads from one page to the others."""
+def test_the_header_leads_from_one_page_to_the_others(browser, committed_page):
     for name in ("since_2017", "exercises", "lab_notebook"):
         committed_page(name)
     tab, problems = offline_tab(browser, 390)
-    start = committed_page("the_annotated_transformer").as_uri()
-    moved = {
-        "rotary-positions": "since_2017.html#rotary-positions",
-        "part-2-training": "the_annotated_transformer.html#part-2-how-it-learns",
-    }
-    for old, new in moved.items():
-        tab.goto(f"{start}#{old}")  # of a page that is read, or of the one that is open
-        # not wait_for_url: it fails when a second event of the hash leads on again before the new
-        # page is there
-        tab.wait_for_function(
-            "place => location.href.endsWith(`/${place}`) && document.readyState === 'complete'",
-            arg=new,
-        )
+    tab.goto(committed_page("the_annotated_transformer").as_uri())
     titles = ("Exercises: change it and train", "Since 2017", "The lab notebook")
     for title in (*titles, "The Annotated Transformer"):
         tab.locator("header .pages summary").click()

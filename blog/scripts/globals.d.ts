@@ -16,7 +16,6 @@ declare var WRITTEN: {
   forms: Record<string, [string, string][]>;
 };
 /** Where a heading has gone that was once on this page: addresses by its id. */
-declare var MOVED: Record<string, string> | undefined;
 /** The settings that one_screen.py is tried with on its page (listing.py). */
 declare var SETTINGS_HERE: Record<string, number>;
 /** MicroPython's, whose script precedes that of the editors' worker. */

@@ -89,7 +89,7 @@ function reach(/** @type {ParentNode} */ within) {
   }
 }
 
-/** The list of other pages, and headings that have moved to them. */
+/** The list of other pages. */
 function startOtherPages() {
   const pages = /** @type {HTMLDetailsElement | undefined} */ (all("header .pages")[0]);
   document.addEventListener("click", (event) => {
@@ -100,12 +100,6 @@ function startOtherPages() {
     pages.open = false;
     all("summary", pages)[0].focus();
   });
-  const lead = () => {
-    const place = globalThis.MOVED?.[decodeURIComponent(location.hash.slice(1))];
-    if (place) location.replace(place);
-  };
-  lead();
-  addEventListener("hashchange", lead);
 }
 
 function forget() {
