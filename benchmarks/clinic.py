@@ -55,10 +55,8 @@ def quick_adam() -> Iterator[None]:
 
 
 def train(config: Config, seed: int, updates: int) -> tuple[tat.Trainer, list[float], set[int]]:
-    """Learn German numbers; returns the trainer, the losses, and what was seen.
-
-    The losses end with the first that is no number.
-    """
+    """Learn German numbers; returns the trainer, the losses, and what was seen."""
+    # The losses end with the first that is no number.
     to_learn, held_out = numbers_of(seed)
     torch.manual_seed(seed)
     trainer = tat.Trainer(config.make_model(len(tat.LETTERS)), config)

@@ -47,10 +47,8 @@ def words(tokens: list[str], log_probs: list[float]) -> list[tuple[str, float]]:
 
 
 def calibration(translator: tat.Translator, pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """By confidence: how many translations of a split are right, and how many of their words.
-
-    A word is right if the reference has it.
-    """
+    """By confidence: how many translations of a split are right, and how many of their words."""
+    # A word is right if the reference has it.
     from sacrebleu.metrics import CHRF
 
     sentences, tokens = [], []

@@ -29,10 +29,8 @@ Starts = Literal["scratch", "other direction"]
 
 
 def sample(data: str, pairs: int, seed: int, languages: tuple[str, str], folder: Path) -> Path:
-    """A folder with so many pairs of train, drawn by the seed, and all of val.
-
-    A smaller sample is the start of a larger one.
-    """
+    """A folder with so many pairs of train, drawn by the seed, and all of val."""
+    # A smaller sample is the start of a larger one.
     every = load_pairs(data, "train", *languages)
     if pairs > len(every):
         raise Refused(f"{data} has {len(every):,} pairs to learn from, not {pairs:,}")

@@ -120,10 +120,8 @@ def train(
 
 
 def scores(translator: tat.Translator, data: str, keep: Keep | None = None) -> dict[str, Any]:
-    """BLEU and chrF on `val`: greedy, with the document's beam, and with the model's best exponent.
-
-    A model of one stack is decoded greedily alone, by the document.
-    """
+    """BLEU and chrF on `val`: greedy, with the document's beam, and with the best exponent."""
+    # A model of one stack is decoded greedily alone, by the document.
     if isinstance(translator.model, since.DecoderOnly):
         sources, references = map(list, zip(*load_pairs(data, "val"), strict=True))
         lines = tat.translate_lines(translator, sources, since.decoder_only_greedy)

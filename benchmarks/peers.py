@@ -153,10 +153,8 @@ def turn(update: Update, batches: list[list[Pair]]) -> tuple[float, float]:
 def measure(
     turns: dict[str, Turn], batches: Iterator[list[Pair]], rounds: int, seconds: float
 ) -> dict[str, dict]:
-    """Warm up every side with two updates, then let them take turns.
-
-    A turn has as many updates as the first one makes in these seconds.
-    """
+    """Warm up every side with two updates, then let them take turns."""
+    # A turn has as many updates as the first one makes in these seconds.
     for take in turns.values():
         take(list(itertools.islice(batches, 2)))
     speed, size = turns["this"](list(itertools.islice(batches, 4)))

@@ -19,10 +19,8 @@ Keep = Callable[[str, list[str]], str]  # split and search, translations -> the 
 
 
 def describe(model: Path, translator: tat.Translator, run: Path | None = None) -> dict[str, Any]:
-    """Preset, direction, size and settings of a model, and the last figures in the log of its run.
-
-    Without `run`, the model is the run itself. After only a few updates there is no `loss` yet.
-    """
+    """Preset, direction, size and settings of a model, and the last figures in its log."""
+    # Without `run`, the model is the run itself. After only a few updates there is no `loss` yet.
     config = read_json(model / "config.json")
     rotary = ", rotary" * (config["settings"].get("positions") == "rotary")
     row = {"preset": config["preset"] + rotary, "direction": "-".join(translator.languages)}

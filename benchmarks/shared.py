@@ -88,10 +88,8 @@ class Rows:
     def saved(
         self, about: dict[str, Any], device: torch.device | None = None
     ) -> list[dict[str, Any]]:
-        """The saved rows that agree with `about`.
-
-        With `device`, those of the same accelerator, or of any CPU.
-        """
+        """The saved rows that agree with `about`."""
+        # With `device`, those of the same accelerator, or of any CPU.
         lines = self.out.read_text(encoding="utf-8").splitlines() if self.out.exists() else []
         rows = [row for row in map(json.loads, lines) if about.items() <= row.items()]
         name = accelerator(device or CPU).get("accelerator")
@@ -134,10 +132,8 @@ def accelerator(device: torch.device) -> dict[str, str]:
 
 
 def portable(argument: str) -> str:
-    """An argument as given, except that an absolute path keeps only its last part.
-
-    So rows name no folder of this machine.
-    """
+    """An argument as given, except that an absolute path keeps only its last part."""
+    # So rows name no folder of this machine.
     option, equals, value = argument.rpartition("=")
     return f"{option}{equals}{Path(value).name}" if Path(value).is_absolute() else argument
 

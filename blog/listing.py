@@ -95,10 +95,8 @@ def comments(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int], st
 
 
 def in_words(source: str, word: Callable[[str], str]) -> str:
-    """The listing with `word` of comments and docstrings in their place.
-
-    Banners and docstrings keep their form.
-    """
+    """The listing with `word` of comments and docstrings in their place."""
+    # Banners and docstrings keep their form.
     lines = source.split("\n")
     # from the end: a longer docstring moves only lines that are done
     for (first, column), (last, end), text in reversed([*comments(source)]):

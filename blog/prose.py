@@ -152,10 +152,8 @@ def at_headings(cell: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 
 def cells_of_the_page(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
-    """The page's cells: folds with their titles, prose in pieces, one a heading.
-
-    Without those that are for a hosted notebook only.
-    """
+    """The page's cells: folds with their titles, prose in pieces, one a heading."""
+    # Without those that are for a hosted notebook only.
     cells = [cell for cell in notebook.cells if "active-ipynb" not in cell.metadata.get("tags", [])]
     for cell in cells:
         printed = [output.get("text", "") for output in cell.get("outputs", [])]

@@ -46,10 +46,8 @@ def minutes(heading: Tag, ends: list[str]) -> float:
 
 
 def mark_what_is_read(tree: BeautifulSoup, notebook: nbformat.NotebookNode) -> None:
-    """Give each section, a piece of prose, what is open since the last one.
-
-    That is the number of lines of code, and of words that cells show.
-    """
+    """Give each section, a piece of prose, what is open since the last one."""
+    # That is the number of lines of code, and of words that cells show.
     sections = iter(tree.contents)  # as the notebook's cells and outputs, in the same order
     lines_of_code = 0
     words_of_outputs = 0

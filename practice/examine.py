@@ -56,8 +56,8 @@ class Test(NamedTuple):
     means: str
 
 
-# Most bounds lie between what healthy models of the document show, over seeds, sizes and both norms,
-# and what the catalogue's mistakes do (benchmarks/results/clinic.jsonl).
+# Most bounds lie between what healthy models of the document show, over seeds, sizes and both
+# norms, and what the catalogue's mistakes do (benchmarks/results/clinic.jsonl).
 BOUNDS: dict[str, tuple] = {
     "future": ("wires", 0, MOVED, "a later word moves a prediction by {:.2g}",
         "it sees the future"),
@@ -333,10 +333,8 @@ def put_back(model: nn.Module) -> Iterator[list[tuple[nn.Parameter, Tensor]]]:
 def update(
     patient: Patient, pairs: list[Pair], seed: int = 0
 ) -> tuple[float, list[Tensor], Tensor]:
-    """An update without dropout: its loss, gradients and step; the weights stay as they were.
-
-    What can't be switched off is drawn by the seed.
-    """
+    """An update without dropout: its loss, gradients and step; the weights stay as they were."""
+    # What can't be switched off is drawn by the seed.
     weights = list(patient.model.parameters())
     gradients: list[Tensor] = []
 
@@ -454,8 +452,8 @@ def recompute_loss(patient: Patient, pairs: list[Pair]) -> Values:
     if max(reported) - min(reported) > MOVED:  # a dropout with a name that nobody knows
         return values | {"recomputed": None}
     difference = min((reported[0] - loss for loss in by_logits), key=abs)
-    # What is reported is the loss by the logits, or explained by a mistake that we know, or has a term
-    # more (of which nothing is said), or is of other pairs.
+    # What is reported is the loss by the logits, or explained by a mistake that we know, or has a
+    # term more (of which nothing is said), or is of other pairs.
     test = "recomputed"
     if abs(difference) > MOVED:
         share = share_of_pairs(patient, pairs, [reported[0], *by_logits])

@@ -186,10 +186,8 @@ def one_head(w: World) -> list[Tensor]:
 
 
 def sources(w: World) -> list[Tensor]:
-    """Ids (1, S) of the sentence, of the same with padding, and of a single token.
-
-    The padding is also in the middle: who counts it instead of looking where it is, is seen.
-    """
+    """Ids (1, S) of the sentence, of the same with padding, and of a single token."""
+    # The padding is also in the middle: who counts it instead of looking where it is, is seen.
     padded = F.pad(w.src, (0, 3), value=PAD)
     padded[0, 3] = PAD
     return [w.src, padded, w.src[:, -1:]]

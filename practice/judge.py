@@ -104,9 +104,9 @@ class Reader:
 
     def exchange(self, call: tuple | None, seconds: float, name: str) -> dict[str, Any]:
         """Send a call, if there is one, and wait for an answer; whoever gives none is ended."""
-        # Both are done by a thread: not every system can wait for a pipe with a limit.
-        # `talk` fills `answers` unless the process ends or hangs; then it is killed, and started again at
-        # the next call
+        # Both are done by a thread: not every system can wait for a pipe with a limit. `talk` fills
+        # `answers` unless the process ends or hangs; then it is killed, and started again at the
+        # next call
         answers: list[dict[str, Any]] = []
         process = self.process
 
@@ -152,7 +152,8 @@ def leaves(value: Any) -> list[np.ndarray]:
 
 def close(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Which numbers are the same up to rounding, beside the largest: learning rates are tiny."""
-    # one bound for all numbers of an answer: where most are large, rounding leaves the small ones apart
+    # one bound for all numbers of an answer: where most are large, rounding leaves the small ones
+    # apart
     largest = np.abs(b[np.isfinite(b)]).max(initial=0.0)
     return np.isclose(a, b, CLOSE, CLOSE * largest, equal_nan=True)
 
@@ -196,11 +197,9 @@ def sizes_of(arguments: tuple) -> str:
 
 
 def diagnosis(gate: Gate, answers: list[Callable], results: list[Any], bad: int) -> list[str]:
-    """The mistakes with which the document gives for each case what the reader's function gave.
-
-    The first wrong one, `bad`, is compared first: most mistakes differ there already.
-    """
-    # Each mistake is put in force, and the document asked for the same cases. Where all its answers are
+    """The mistakes with which the document gives for each case what the reader's function gave."""
+    # The first wrong one, `bad`, is compared first: most mistakes differ there already. Each
+    # mistake is put in force, and the document asked for the same cases. Where all its answers are
     # the reader's, that is it. Most differ at the wrong case already, so that one comes first.
     names = []
     end = time.process_time() + LOOKING_SECONDS
@@ -241,8 +240,8 @@ class Trial:
 
     def ask(self, reader: Reader, wrong: dict[str, int], end: float) -> None:
         """Ask one case after the other, until one has no result; arguments as of `try_gate`."""
-        # Cases are asked in order, and the first without a result ends it: what fails once fails again, and
-        # takes its seconds each time.
+        # Cases are asked in order, and the first without a result ends it: what fails once fails
+        # again, and takes its seconds each time.
         gate = self.gate
         self.earlier = wrong.get(gate.function, 0)
         for number, (arguments, answer) in enumerate(self.cases, 1):
@@ -271,7 +270,8 @@ class Trial:
 
     def verdict(self) -> Verdict:
         """What came of it. A wrong number says more than an error in a later case."""
-        # wrong numbers, then no numbers, then right ones that cost somebody else's: the first counts
+        # wrong numbers, then no numbers, then right ones that cost somebody else's: the first
+        # counts
         agreements = map(agree, self.results, self.expected)
         bad = next((i for i, agrees in enumerate(agreements) if not agrees), None)
         if bad is not None:
@@ -291,7 +291,7 @@ class Trial:
         return Verdict(state, sentence, self.seconds, [*dict.fromkeys(self.notes)])
 
     def explanation(self, bad: int) -> str:
-        """Of the first wrong result: the mistake that gives the same numbers, or where it differs."""
+        """Of the first wrong result: the mistake that gives the same numbers, or the place."""
         # No mistake is looked for in a function that uses others that are wrong.
         # with all cases, then with those of the shipped weights alone: sizes may be written into it
         if not self.mend:
@@ -389,8 +389,9 @@ def translations(
     w: World, reader: Reader, split: str, seconds: float = SPLIT_SECONDS
 ) -> Iterator[str]:
     """Three sentences by the reader's code; then BLEU on a split, beside the document's own."""
-    # Three captions first, which everybody knows by now; then a split, as much of it as the time allows.
-    # The score is beside the document's on the very same sentences: both have the same weights.
+    # Three captions first, which everybody knows by now; then a split, as much of it as the time
+    # allows. The score is beside the document's on the very same sentences: both have the same
+    # weights.
     captions = sentences_of(w, reader, tat.OUR_SENTENCES, CAPTIONS_SECONDS)
     for line, english in zip(tat.OUR_SENTENCES, captions, strict=False):
         yield f"    {line}\n    {english}"
@@ -429,8 +430,8 @@ def judge(
 
     `verdicts` gets them by their numbers.
     """
-    # The gates are in the order of the road, and later functions use earlier ones. So each wrong function
-    # is noted with its gate: whoever uses it is told to mend that first.
+    # The gates are in the order of the road, and later functions use earlier ones. So each wrong
+    # function is noted with its gate: whoever uses it is told to mend that first.
     verdicts = {} if verdicts is None else verdicts
     w = world()
     wrong_functions: dict[str, int] = {}  # and the gate at which each was

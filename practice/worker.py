@@ -158,8 +158,8 @@ def array(value: Any) -> np.ndarray:
 
 def answer(module: Any, function: str, arguments: tuple, parts: int) -> dict[str, Any]:
     """Call a function of the file: its result, as `parts` arrays if several, or what is wrong."""
-    # The arguments are copies, made for this call. `take` may turn them into tensors or lists first; what
-    # it does wrong is the file's fault, too, and is said to be `take`'s.
+    # The arguments are copies, made for this call. `take` may turn them into tensors or lists
+    # first; what it does wrong is the file's fault, too, and is said to be `take`'s.
     if not callable(call := getattr(module, function, None)):
         return {"error": f"there is no function {function}"}
     printed = io.BytesIO()

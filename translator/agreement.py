@@ -43,10 +43,8 @@ def compare(
     name: str, part: nn.Module, kind: str, at_once: Callable, another_way: Callable,
     tell: Callable[[str], None] = nobody,
 ) -> Tensor:  # fmt: skip
-    """What a part gives at once; if another way gives something else, Refused says its kind.
-
-    `tell` hears that it is equal, and how long both ways took.
-    """
+    """What a part gives at once; if another way gives something else, Refused says its kind."""
+    # `tell` hears that it is equal, and how long both ways took.
     with refusing(f"{name} ({type(part).__name__}) {kind}", Exception):  # it may raise anything
         start = time.perf_counter()
         result = at_once()

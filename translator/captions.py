@@ -43,8 +43,8 @@ ORDERS = {  # of the parts of a clause, in German and in English
 }  # fmt: skip
 
 
-# A phrase says the same thing in both languages. So each language can put the parts of a clause into
-# its own order (`S`ubject, `V`erb, `O`bject, `P`lace, `T`ail of the verb, `R`elative clause).
+# A phrase says the same thing in both languages. So each language can put the parts of a clause
+# into its own order (`S`ubject, `V`erb, `O`bject, `P`lace, `T`ail of the verb, `R`elative clause).
 
 
 class Phrase(NamedTuple):

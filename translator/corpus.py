@@ -58,10 +58,8 @@ def tokenizer_text(tokenizer: Tokenizer) -> str:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """A tokenizer from its file.
-
-    Raises Refused for a damaged one, and for one with patterns of its own: some take years.
-    """
+    """A tokenizer from its file; Refused for a damaged one, and for one with its own patterns."""
+    # some patterns take years; those of this program are known
     description = read_json(path)
     if "target" not in description:
         return Tokenizer(read_rules(description, path))

@@ -139,10 +139,7 @@ def tokens_of(folder: Path, split: str, translator: Translator) -> TokenStore | 
 
 
 def some_pairs(folder: Path, translator: Translator, corpus: Corpus | None) -> list[Pair]:
-    """Held-out pairs of a run, or of a corpus if one is given.
-
-    Raises Refused if there is neither, or too little text.
-    """
+    """Held-out pairs of a run, or of a corpus if one is given; Refused if there are too few."""
     store = tokens_of(folder, "val", translator)
     if corpus:
         texts = islice(corpus.full_pairs("val"), 4 * SOME)
@@ -324,10 +321,8 @@ def of_finding(name: str, value: float) -> Symptom:
 
 @functools.cache
 def ill_tests() -> dict[str, list[set[str]]]:
-    """By mistake, the tests that called it ill on German numbers, of each saved row.
-
-    Empty where the program was installed without its results.
-    """
+    """By mistake, the tests that called it ill on German numbers, of each saved row."""
+    # Empty where the program was installed without its results.
     tests: dict[str, list[set[str]]] = {}
     if (tat.HERE / "benchmarks" / "results" / "clinic.jsonl").exists():
         for row in tat.saved_rows("clinic"):
@@ -336,10 +331,7 @@ def ill_tests() -> dict[str, list[set[str]]]:
 
 
 def resembles(symptoms: list[Symptom]) -> list[Mistake]:
-    """Mistakes of the catalogue that show the first test which is ill, and no wire that is well.
-
-    There are none if no test is ill, or if no mistake shows it.
-    """
+    """Mistakes of the catalogue that show the first test which is ill, and no wire that is well."""
     ill = [
         symptom.test for symptom in symptoms if symptom.state == "ill" and symptom.test in SUSPECTS
     ]

@@ -30,10 +30,8 @@ ABOUT = json.loads((PARTS / "models.json").read_text("utf-8"))
 
 
 def figure(content: dict[str, Any]) -> str:
-    """The figure for a page to contain once: its template, style and content.
-
-    The page's script, which comes after it, draws the figure.
-    """
+    """The figure for a page to contain once: its template, style and content."""
+    # The page's script, which comes after it, draws the figure.
     html, style = ((PARTS / name).read_text("utf-8") for name in FILES)
     weights = ""
     if model := content.get("model"):  # its weights are read by the worker alone

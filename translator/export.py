@@ -27,10 +27,8 @@ KIND = "is not the paper's, and cannot be exported"
 
 
 def papers_layer(layer: nn.Module, x: Tensor, mask: Tensor, *memory: Tensor) -> Tensor:
-    """What the paper's encoder layer gives with these weights; its self-attention may be rotary.
-
-    With a memory and its mask, it is the paper's decoder layer.
-    """
+    """What the paper's encoder layer gives with these weights; its self-attention may be rotary."""
+    # with a memory and its mask, it is the paper's decoder layer
 
     def attend(attn: nn.Module, query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
         inputs = ((query, attn.W_q), (key, attn.W_k), (key, attn.W_v))

@@ -38,10 +38,8 @@ class Stopped(Exception):
 
 @contextmanager
 def refusing(what: str, *kinds: type[BaseException]) -> Iterator[None]:
-    """Turn errors of these kinds into Refused that says `what`, with the error's own words.
-
-    One that is Refused already passes as it is.
-    """
+    """Turn errors of these kinds into Refused that says `what`, with the error's own words."""
+    # One that is Refused already passes as it is.
     try:
         yield
     except kinds as error:

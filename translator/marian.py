@@ -89,7 +89,7 @@ def find_source(source: str) -> Path:
 
 
 def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
-    """A model in the hub's layout, with the vocabulary `ids`; Refused names what is unknown here."""
+    """A model in the hub's layout, with the vocabulary `ids`; Refused for what is unknown here."""
     # Its configuration comes first: what the model asks for and this program lacks, left out in
     # silence, would give fluent nonsense.
     path = folder / "config.json"

@@ -366,10 +366,8 @@ def neighbours(texts: Texts) -> Iterable[tuple[str, str]]:
 
 
 def seen(train: Texts, val: Texts) -> float:
-    """The share, 0 to 1, of pairs of neighbouring words in val's target that stand in train.
-
-    Of signs instead of words in a script without spaces.
-    """
+    """The share, 0 to 1, of pairs of neighbouring words in val's target that stand in train."""
+    # of signs instead of words in a script without spaces (`pieces`)
     in_train, in_val = set(neighbours(train)), list(neighbours(val))
     return sum(pair in in_train for pair in in_val) / max(1, len(in_val))
 
@@ -381,10 +379,8 @@ def logit(share: float) -> float:
 
 
 def measured() -> list[tuple[float, float]]:
-    """For each saved run from random weights, `seen` and BLEU; none where the rows are not there.
-
-    BLEU is that on test_2016_flickr, or on the text's own val, if it isn't Multi30k.
-    """
+    """For each saved run from random weights, `seen` and BLEU; none where there are no rows."""
+    # BLEU is that on test_2016_flickr, or on the text's own val, if it isn't Multi30k.
     with redirect_stdout(StringIO()):  # the notices that there are none; `reason` says so
         rows, stages, planned = (tat.saved_rows(name) for name in ("curve", "first_stage", "plan"))
     text_of = itemgetter("data", "pairs", "seed")
@@ -464,10 +460,7 @@ def numbered_splits(corpus: Corpus) -> tuple[dict[str, Texts], dict[str, list[tu
 def text_facts(
     corpus: Corpus, tell: Callable[[str], None], tokenizer: Tokenizer | None
 ) -> tuple[Texts, Texts, dict[str, Any]]:
-    """Train, val without what stands in train, and what is wrong, by lines as the files have them.
-
-    tokenizer: of the model to start from.
-    """
+    """Train, val without what stands in train, and what is wrong, by the files' lines."""
     # What is wrong is found at places among the lines of a split; `numbered` has the numbers that
     # they have in the files, which differ where val is taken from train.
     texts, numbered = numbered_splits(corpus)

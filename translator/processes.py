@@ -27,10 +27,8 @@ from translator.files import Refused, refusing
 
 
 def choose_device() -> torch.device:
-    """The accelerator of this machine, or the CPU; in a torchrun process, that of its rank.
-
-    The environment variable ANNOTATED_DEVICE may name another device, such as `cuda:1`.
-    """
+    """The accelerator of this machine, or the CPU; in a torchrun process, that of its rank."""
+    # The environment variable ANNOTATED_DEVICE may name another device, such as `cuda:1`.
     device = torch.accelerator.current_accelerator(check_available=True)
     wanted = torch.device(os.environ.get("ANNOTATED_DEVICE") or device or "cpu")
     if device is None or wanted.type != device.type or wanted.index is not None:
@@ -159,10 +157,8 @@ def stop_requests() -> Iterator[list[int]]:
 
 # --- A model in parts ---
 def shard(module: nn.Module, layers: Iterable[nn.Module], device: torch.device) -> None:
-    """Divide a module's weights among the processes, by layers; what is in none is one more unit.
-
-    The module may be in main memory: its parts are moved to the device one after the other.
-    """
+    """Divide a module's weights among the processes, by layers; what is in none is a unit, too."""
+    # The module may be in main memory: its parts are moved to the device one after the other.
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 

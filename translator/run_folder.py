@@ -204,10 +204,7 @@ class RunFolder:
                 )
 
     def vocabulary(self) -> tuple[Settings, Tokenizer]:
-        """The settings, and the vocabulary: the start's, or a new one of pieces or whole words.
-
-        Raises Refused for a language whose words spaCy does not know, and as `begin_from`.
-        """
+        """The settings, and the vocabulary: the start's, or a new one; Refused as `begin_from`."""
         if self.start:
             languages = self.corpus.languages
             return begin_from(self.start, self.settings, self.settings_given(), languages)

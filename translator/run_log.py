@@ -63,10 +63,8 @@ def operations(model: Transformer, pairs: list[Pair]) -> float:
 
 
 def accelerator_use(device: torch.device) -> dict[str, float]:
-    """Gigabytes in use of an accelerator, the most so far, and the percentage of time it works.
-
-    For the last, PyTorch needs a package of the maker, such as `nvidia-ml-py`. A CPU has none.
-    """
+    """Gigabytes in use of an accelerator, the most so far, and the percentage of time it works."""
+    # For the last, PyTorch needs a package of the maker, such as `nvidia-ml-py`. A CPU has none.
     if device.type == "cpu":
         return {}
     figures = {}

@@ -232,10 +232,8 @@ class Search:
 
 
 def attempted(work: Callable, rows: list[list[int]]) -> list[Any]:
-    """What `work` makes of each source; Refused in the place of one that there is no memory for.
-
-    A line that is too long must not cost its neighbours: a batch that fails is tried row by row.
-    """
+    """What `work` makes of each source; Refused in the place of one that there is no memory for."""
+    # A line that is too long must not cost its neighbours: a batch that fails is tried row by row.
     try:
         with within_memory("out of memory"):
             return work(rows)

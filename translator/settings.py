@@ -175,10 +175,8 @@ class Limits:
 
 
 def options() -> type:
-    """The settings as options of a command; their help shows the presets.
-
-    Only those that were given have a value.
-    """
+    """The settings as options of a command; their help shows the presets."""
+    # Only those that were given have a value.
     from docstring_parser import parse_from_object
 
     help = {param.arg_name: param.description for param in parse_from_object(Settings).params}

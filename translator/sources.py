@@ -187,10 +187,8 @@ def hub_pairs(name: str, split: str, src: str, tgt: str) -> Iterator[tuple[str, 
 
 
 def divided(pairs: Iterable[tuple], share: float, split: str, data: str) -> Iterator[tuple]:
-    """The held-out pairs for the split `val`, the others for `train`; Refused if there are none.
-
-    What follows the two texts of a pair, such as its line's number, comes with it.
-    """
+    """The held-out pairs for the split `val`, the others for `train`; Refused if there are none."""
+    # What follows the two texts of a pair, such as its line's number, comes with it.
     empty = True
     for pair in pairs:
         # the texts alone decide, so repetitions stay together; sorted, so that both directions of a

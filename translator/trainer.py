@@ -60,10 +60,8 @@ class Objective(nn.Module):
 def mean_loss(
     objective: Objective, pairs: list[Pair], tokens_per_batch: int, device: torch.device
 ) -> float:
-    """The mean cross-entropy in nats per target token, over all processes.
-
-    The batches have about `tokens_per_batch` tokens.
-    """
+    """The mean cross-entropy in nats per target token, over all processes."""
+    # The batches have about `tokens_per_batch` tokens.
     rank, world = processes()
     # a pair may be longer than one process's share of a batch
     budget = max(tokens_per_batch, max(len(side) for pair in pairs for side in pair))
@@ -89,10 +87,8 @@ def sample(pairs: list[Pair]) -> list[Pair]:
 
 
 def greedy_bleu(model: Transformer, tokenizer: Tokenizer, pairs: list[Pair]) -> float:
-    """BLEU of greedy translations of pairs, by a model that is whole in this process.
-
-    They are those of `translate`, with at most 50 tokens more than their source.
-    """
+    """BLEU of greedy translations of pairs, by a model that is whole in this process."""
+    # They are those of `translate`, with at most 50 tokens more than their source.
     device = next(model.parameters()).device
     translations = []
     # by length, so that little is padded

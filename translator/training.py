@@ -112,10 +112,8 @@ class Training:
         self.log.bar.n = round(100 * min(1.0, share))
 
     def share_left(self, in_epoch: int) -> float | None:
-        """The share of the run still to come, by the first process's clock; None if nobody knows.
-
-        Says so, once, if that is more than before: somebody has made the run longer.
-        """
+        """The share of the run still to come, by the first process's clock, if anybody knows."""
+        # Says so, once, if that is more than before: somebody has made the run longer.
         progress, run = self.progress, self.run
         remaining = self.limits.left(progress, in_epoch)
         if remaining is not None:
@@ -131,10 +129,8 @@ class Training:
         return remaining
 
     def careful_update(self, draw: Draw) -> float:
-        """An update; raises Refused, with advice, if memory runs out.
-
-        So it does if the gradients of PATIENCE_UPDATES updates in a row are not finite.
-        """
+        """An update; raises Refused, with advice, if memory runs out."""
+        # So it does if the gradients of PATIENCE_UPDATES updates in a row are not finite.
         trainer = self.trainer
         longest = max(max(map(len, pair)) for pair in draw.pairs)
         out_of_memory = (

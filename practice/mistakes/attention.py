@@ -65,8 +65,8 @@ mistake(
 )
 
 
-# What only a comparison with right numbers shows. A hidden key has score 0 here, not minus infinity,
-# or the sum would be infinite.
+# What only a comparison with right numbers shows. A hidden key has score 0 here, not minus
+# infinity, or the sum would be infinite.
 def no_softmax(query, key, value, mask=None, dropout=None):
     scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5
     scores = scores if mask is None else scores.masked_fill(mask == 0, 0.0)

@@ -66,7 +66,8 @@ SLIPS: dict[str, Mistake] = {}  # of single functions; a whole training hardly s
 
 def table(name: str) -> dict[str, dict[str, str]]:
     """The rows of a table beside this file, by the names of mistakes."""
-    # tabs separate the cells, and no cell holds one; so it needs no quotes, and editors show columns
+    # tabs separate the cells, and no cell holds one; so it needs no quotes, and editors show
+    # columns
     header, *lines = Path(__file__).with_name(name).read_text("utf-8").splitlines()
     columns = header.split("\t")
     rows = (dict(zip(columns, line.split("\t"), strict=True)) for line in lines)

@@ -7,8 +7,8 @@ so that it can name a mistake of the catalogue.
 from typing import NamedTuple
 
 
-# In plain lists, because MicroPython has no NumPy; a text and not code, because a mistake is a change of
-# the text, and the page runs all its forms.
+# In plain lists, because MicroPython has no NumPy; a text and not code, because a mistake is a
+# change of the text, and the page runs all its forms.
 class Function(NamedTuple):
     """A function that is right, and the names of mistakes: what they write for what of its text."""
 
