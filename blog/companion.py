@@ -27,6 +27,7 @@ BORN = 2026, 1, 1, 0, 0, 0  # of every file, so that the same files give the sam
 
 def files(notebooks: Path) -> dict[str, Path]:
     """Each name in the companion, and the file that it holds."""
+    # sorted and with one date, so that the same files give the same archive
     paths = {path for pattern in HELD for path in ROOT.glob(pattern) if path.is_file()}
     paths = sorted(path for path in paths if "__pycache__" not in path.parts)
     held = {path.relative_to(ROOT).as_posix(): path for path in paths}

@@ -118,6 +118,7 @@ def pieces(source: str) -> Iterator[tuple[str, str, str]]:
 def translate(source: str, word: Callable[[str], str]) -> str:
     """Markdown with `word` of each piece in its place; the items below REFERENCES stay."""
     result = ""
+    # surnames, titles and venues are the same in every language
     below_references = False
     for before, text, after in pieces(source):
         if before.startswith("#"):
@@ -183,6 +184,8 @@ SPOKEN = rf"\b(?:say|told|_)\(\s*(?:\w+\s+\? {STRING}\s+: )?{STRING}"
 
 def texts_of_the_page() -> Iterator[tuple[str, str]]:
     """The page's own texts, and the file of each, in the order of a catalogue."""
+    # What scripts, templates and rooms give to say(), told() and _(); then what stands in files of
+    # data: the figure, the models, the mistakes and the clinic's tests.
     from practice.examine import TESTS
     from practice.mistakes import CATALOGUE, GROUPS, SLIPS
 
@@ -246,6 +249,7 @@ def mistakes_of_the_page() -> list[str]:
 
 def first_screen() -> str:
     """What a visitor sees of the README first: up to its first commands."""
+    # the rest of the README stays English: who reads on has chosen a language
     text = re.sub(f"{SWITCH}|{QUOTED}", "", (ROOT / "README.md").read_text("utf-8"))
     return re.match(r"(?s).*?\n```.*?\n```\n", text)[0]
 
@@ -283,6 +287,7 @@ def wanted() -> dict[tuple[str | None, str], str]:
 def load(language: str) -> polib.POFile:
     """A language's catalogue; `polib` itself would take seconds to find texts that it has twice."""
     catalogue = polib.pofile(str(LANGUAGES / f"{language}.po"), wrapwidth=110)
+    # two entries for a text would let one of them rot
     seen = set()
     for key in ((entry.msgctxt, entry.msgid) for entry in catalogue):
         if key in seen:
@@ -298,6 +303,7 @@ def languages() -> list[str]:
 
 def closest(text: str, candidates: list[str]) -> str | None:
     """The most similar of some texts, if more than half is the same."""
+    # by words, because a sentence that was changed keeps most of them
     words = text.split()
     similarity: dict[str, float] = {}
     for candidate in candidates:
@@ -325,6 +331,8 @@ def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) ->
     """A catalogue with the pieces `texts`: translations stay, fuzzy if the English has changed."""
     # A piece that the catalogue lacks is new, or an old one that was changed. So it takes over the
     # translation of the closest piece that is gone from the text, which then is no longer offered.
+    # In the order of the text. Each piece is the same as before, or new, or an old one that was
+    # changed: for these, English and translation stand side by side until somebody has looked.
     old_entries: dict[tuple[str | None, str], polib.POEntry] = {
         (entry.msgctxt, entry.msgid): entry for entry in catalogue
     }
@@ -384,6 +392,7 @@ def anchors(notebook: NotebookNode) -> list[str]:
 def translated(notebook: NotebookNode, language: str) -> NotebookNode:
     """The executed notebook in another language: Markdown, captions, titles; the rest stays."""
     translations = meanings(language)
+    # code and what it shows stay; of a folded cell the title is in its first line
     result = nbformat.from_dict(notebook)  # a copy
 
     def word(text: str) -> str:
@@ -426,7 +435,9 @@ def for_jupyter(notebook: NotebookNode, language: str) -> NotebookNode:
     # Links lead to the headings there, by Jupyter's names of them. All notebooks of a language
     # stand in one folder, two below the English documents.
     translation = translated(notebook, language)
-    # "" is the file of a link to a heading of the same notebook
+    # "" is the file of a link to a heading of the same notebook A link names a file and a heading.
+    # Both sides have as many headings, in the same order, so a name leads to the other language's
+    # by its place.
     names_by_file = {"": names(notebook, translation)} | names_of_all(language)
 
     def redirected(link: re.Match[str]) -> str:
@@ -473,6 +484,7 @@ def signature(text: str) -> dict[str, list[str]]:
 def numbers(text: str) -> Iterator[tuple[str, str]]:
     """The digits of each number outside code, formulas and links, and those of its value."""
     # Its unit counts for the value: 4.5 million is `450 万`.
+    # dates, scores and sizes; those in code, formulas and addresses are compared as they stand
     text = re.sub(rf"{CODE}|\]\({TARGET}\)", " ", text)
     for number, unit in re.findall(rf"(\d[\d,.]*(?<![,.]))(?: ({'|'.join(UNITS)}))?", text):
         digits = re.sub("[,.]", "", number)
@@ -485,6 +497,7 @@ Term = tuple[re.Pattern[str], str, list[str]]
 
 def terms(language: str) -> list[Term]:
     """The checked terms, longest first."""
+    # only what a speaker of the language has checked is asked for
     file = LANGUAGES / f"{language}.tsv"
     lines = file.read_text("utf-8").splitlines()[1:] if file.is_file() else []
     rows = [row for row in (line.split("\t") for line in lines) if row[3] == "yes"]
@@ -499,6 +512,8 @@ def terms(language: str) -> list[Term]:
 def faults(source: str, translation: str, checked: list[Term]) -> list[str]:
     """What is wrong with a translation; `checked` are the language's `terms`."""
     messages = []
+    # What a program can see: what must be the same on both sides, then marks that would make
+    # another kind of block, then spaces and terms.
     required = signature(source)
     for kind, present in signature(translation).items():
         if present != required[kind]:
@@ -536,6 +551,7 @@ def missing_terms(source: str, translation: str, checked: list[Term]) -> list[st
 
 def check(language: str) -> tuple[list[str], list[str]]:
     """What must be mended in a catalogue, and what is out of date: the English changed since."""
+    # first what `update` mends by itself, then what needs a translator
     catalogue = load(language)
     texts = wanted()
     checked = terms(language)

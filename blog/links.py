@@ -114,6 +114,7 @@ class Links:
             return
         if not self.mentions:  # the pattern would match any number in brackets
             return
+        # text, link, text, link: what stands between two mentions stays as it is
         nodes = []
         end = 0  # of the last link in the text
         for mention in self.mention.finditer(text):
@@ -128,6 +129,7 @@ class Links:
         """Make a link of a formula that is a symbol or gives its value, else of symbols in it."""
         # Links inside formulas are for the pointer alone, because assistive technology reads the
         # formula's MathML.
+        # the first symbol that the whole formula is, or else each that it holds
         for tex, target in self.symbols.items():
             # a symbol has one link in a section, but a displayed equation has all of its own
             if target in self.linked and not formula.has_attr("display"):

@@ -122,6 +122,8 @@ def notebook(word: Callable[[str], str] = str) -> nbformat.NotebookNode:
 
     word: what stands in place of a comment.
     """
+    # blank lines divide the listing into blocks, and each block has a note by the name that it
+    # defines
     source = in_words(FILE.read_text("utf-8"), word)
     before, texts, after = notes()
     cells = [nbformat.v4.new_markdown_cell(before, id="before")]

@@ -69,6 +69,7 @@ ENABLE_CHARTS = (
 
 def build(script: str) -> NotebookNode:
     """The notebook that the text of a py:percent script describes, not yet executed."""
+    # From the script alone, so that the same script gives the same notebook, id for id.
     count_by_digest: Counter[str] = Counter()
     cells = jupytext.reads(script, fmt="py:percent").cells
     for cell in cells:
@@ -253,6 +254,7 @@ def portable(value: Any, replacements: list[tuple[str, str]]) -> Any:
 
 def machine_paths(folder: Path) -> list[tuple[str, str]]:
     """What `portable` replaces: working folder, installed packages, home, IPython's cell files."""
+    # the deepest first: packages may lie in the working folder, and that in the home
     names = {folder: ".", Path(sysconfig.get_path("purelib")): "site-packages"}
     with suppress(RuntimeError):  # there may be no home
         names[Path.home()] = "~"

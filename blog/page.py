@@ -71,6 +71,7 @@ PAPERS = "the_annotated_transformer", "since_2017"  # the documents that speak f
 
 def mark_the_paper(tree: BeautifulSoup, prose: Prose) -> None:
     """Mark a document's plain prose: what it says in the paper's name. Pictures have no mark."""
+    # plain prose speaks for the paper, quoted prose is ours
     for (_, key), section in zip(prose.places, tree.contents, strict=True):
         for node in section.find_all(["p", "ul", "ol", "details"], recursive=False):
             pieces = [child for child in node.children if str(child).strip()]
@@ -112,6 +113,9 @@ def make_page(
 
     It is in English or in a language with a catalogue. Raises PageError.
     """
+    # Markdown becomes HTML first, cell by cell. Links, times and formulas need all of it at once,
+    # so it is put into one tree; what comes back goes to its cells, and the template puts code and
+    # outputs around it.
     edition = Language(language)
     anchors = [] if language == "en" else editions.anchors(notebook)
     if language != "en":
@@ -223,6 +227,7 @@ def other_editions(name: str, edition: Language) -> list[tuple[str, str, str]]:
 
 def other_pages(name: str, edition: Language) -> list[tuple[str, str]]:
     """The pages that belong to this one: the title of each, and its address seen from this one."""
+    # the titles of all pages, in the order of the header's list
     sources = {script.stem: script.read_text("utf-8") for script in twins.SCRIPTS}
     titles = {stem: re.search(r"(?m)^# # (.+)$", source)[1] for stem, source in sources.items()}
     titles[ONE_SCREEN] = listing.title()
@@ -256,6 +261,7 @@ def live_figure(edition: Language) -> str:
     from translator.files import model_folder
     from translator.model_folder import read_translator
 
+    # one template for all figures, and one copy of the model
     folder = model_folder()
     figures = figure(content(read_translator(folder), folder.name, SENTENCE))
     template, end, model = figures.partition("</template>")
@@ -323,6 +329,7 @@ def refuse_requests(text: str) -> None:
 
 def export(notebook: nbformat.NotebookNode, page: dict[str, Any], say: Callable[[str], str]) -> str:
     """Fill in the template; the data in it is gzip in base64, which page/text.js unpacks."""
+    # nbconvert walks through cells and outputs; the template says what each becomes
     exporter = TemplateExporter(
         config=Config({"NbConvertBase": {"display_data_priority": OUTPUT_TYPES}}),
         template_name=TEMPLATE.name,

@@ -22,6 +22,8 @@ def print_page(page: Path, out: Path, chromium: str) -> None:
     """Print an HTML file as A4; raises playwright's Error if Chromium cannot."""
     from playwright.sync_api import sync_playwright
 
+    # The page is opened as a reader opens it, without a network; then it gets fonts, a sentence for
+    # its panels, and time until all is drawn.
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         tab = browser.new_context(offline=True, color_scheme="light", bypass_csp=True).new_page()

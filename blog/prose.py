@@ -77,6 +77,7 @@ class Prose(IPythonRenderer):
     def link(self, text: str, url: str, title: str | None = None) -> str:
         """A link; one to a heading, named as Jupyter does, spaces as hyphens, leads to its id."""
         # All pages of a language are in one folder.
+        # a notebook becomes its page, and a heading, as Jupyter names it, the page's id
         if link := re.fullmatch(r"(?:(?:[.\w]+/)*(\w+))?(?(1)\.ipynb)(?:#(.+))?", url):
             notebook, heading = link.groups()
             url = ""
@@ -114,6 +115,7 @@ class Prose(IPythonRenderer):
 
     def inline_svg(self, file: Path) -> Tag:
         """The file's <svg>. Its ids must differ from the page's, because it becomes part of it."""
+        # as a part of the page, a drawing follows its theme and can be read aloud
         drawing = parse(file.read_text("utf-8"))
         ids = {tag["id"] for tag in drawing(id=True)}
         if clash := self.ids & ids:

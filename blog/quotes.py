@@ -45,6 +45,9 @@ Quotes = dict[str, str]  # a name, and what stands before it
 
 def short_runs() -> Quotes:
     """Variants beside their base: `VARIANT MEASURE`, the measure being BLEU if it has no name."""
+    # Each variant is compared with the base of its device, by each measure. A text may quote a
+    # mean, or the mean and its reach by chance, or by how much it is beyond what many comparisons
+    # need.
     variants = lab.miniature()
     quotes = {}
     for measure in lab.MEASURES:
@@ -119,6 +122,8 @@ def close_to_wu() -> Quotes:
 
 def quality() -> Quotes:
     """Models by name, and those that learned from the pairs alone from English to German."""
+    # Rows of single models, by name; and those that learned from the pairs alone, of two
+    # benchmarks, whose mean stands for the method.
     quotes = {}
     alone = []
     for row in saved_rows("quality"):
@@ -311,6 +316,7 @@ def from_rows() -> Quotes:
 
 def before(text: str, mark: re.Match[str], quote: str) -> re.Match[str] | None:
     """The place before a mark that has the form of its quote, whatever its numbers are."""
+    # the words between the numbers must be there; the numbers are what may have changed
     words = [re.escape(word) for word in re.split(DIGITS, quote)]
     form = DIGITS.join(words).replace(r"\ ", SPACE)
     return re.compile(rf"(?<![\d.,]){form}\Z").search(

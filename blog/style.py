@@ -68,6 +68,7 @@ def hold_punctuation(tree: BeautifulSoup, formula: Tag) -> None:
 
 def katex_style(tree: BeautifulSoup) -> str:
     """KaTeX's style sheet, with only the fonts that the formulas use embedded in it."""
+    # fonts that no formula here needs stay out
     css = (KATEX / "katex.min.css").read_text("utf-8")
     css = re.sub(r",url\([^)]*\) format\(\"(?:woff|truetype)\"\)", "", css)  # leaves woff2
     used = fonts_in_use(css, {name for tag in tree(class_=True) for name in tag["class"]})
@@ -110,6 +111,7 @@ def fonts_in_use(css: str, classes: set[str]) -> set[str]:
 
 def code_style() -> str:
     """Pygments' colours of code; each rule holds the light page's and the dark page's."""
+    # one rule for both pages: the browser takes one of the two colours
     light, dark = (dict(get_style_by_name(name)) for name in ("default", "github-dark"))
     rules = []
     for token, name in STANDARD_TYPES.items():

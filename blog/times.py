@@ -94,7 +94,8 @@ def time_the_road(tree: BeautifulSoup, say: Callable[[str], str]) -> None:
 
 def contents(headings: list[Tag]) -> list[dict[str, Any]]:
     """The table of contents: the parts (highest headings after the title), sections and times."""
-    # The minutes of the parts, and those of them that are on the road, add up.
+    # The minutes of the parts, and those of them that are on the road, add up. the highest headings
+    # are parts, the two levels below them sections; deeper ones only add their minutes
     parts: list[dict[str, Any]] = []
     highest = min((heading.name for heading in headings[1:]), default="")
     for heading in headings[1:]:  # the first is the title

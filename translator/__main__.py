@@ -113,6 +113,8 @@ def train(
     from translator.run import Run
     from translator.run_folder import RunFolder
 
+    # What the options say is checked before anything is written; what the text and the folder say,
+    # in `Run.opened`, by the first process for all.
     use_device(device)
     run = run or Path("runs") / preset
     with refusing("these settings do not fit together", ValueError):
@@ -209,6 +211,7 @@ def report(run: "Run", progress: "Progress", new: int) -> None:
 
     if not run.first:
         return
+    # the numbers are those of the log, because a run that had finished before has no others
     validations = [row for row in read_log(run.folder) if "val_loss" in row]
     last = validations[-1] if validations else {}
     scores = f", validation loss {last['val_loss']:.2f}" if last else ""
@@ -289,6 +292,9 @@ def translate(
             from, and placeholders and letters that were lost
         n_best: with --json, so many translations of each line, the best first; at most --beam
     """
+    # Lines come in chunks, as many as have arrived; each chunk is answered before the next is
+    # waited for. Line numbers go on from chunk to chunk, for the notes and for what could not be
+    # translated.
     check_translate(sentence, input, output)
     if n_best > 1 and not as_json:
         raise Refused("--n-best needs --json; without it there is one line for each sentence")
@@ -393,6 +399,7 @@ def evaluate(
     """
     from translator.scoring import SCORES, half_width, score, table
 
+    # Translations first, then all scores of them; --json and the table hold the same numbers.
     folder = model_folder(model)
     search = open_search(folder, beam, alpha, device, engine, type_)
     src, tgt = search.languages
@@ -443,6 +450,9 @@ def average(run: Path, *, out: Out, last: Count = 5) -> None:
     from translator.run_folder import checkpoint_files
     from translator.run_log import read_log
 
+    # A mean of weights is a model only if they are of one run and near each other: its last
+    # checkpoints. Whether it is better than the run's end is measured where there are held-out
+    # pairs.
     use_device()
     read_json(run / "config.json")
     paths = checkpoint_files(run)
@@ -560,6 +570,7 @@ def export(
 
     use_device()
     folder = model_folder(model)
+    # an option of one kind of export, given with another, would have no effect
     given = {"--title": title, "--names": names, "--note": note, "--score": score, "--words": words}
     if to != "page" and (option := next((name for name in given if given[name]), None)):
         raise Refused(f"{option} is for --to page")
@@ -653,6 +664,7 @@ def judge(
     if new:
         return new_file(file)
     check_judged(file, gate, split)
+    # what is said is printed at once, and kept for the report
     lines: list[str] = []
 
     def say(line: str) -> None:
@@ -785,6 +797,7 @@ def captions(*, out: Out) -> None:
 
 def explained(error: Exception, arguments: list[str]) -> str:
     """What an error says, in one line; `arguments` are those of the command line."""
+    # cyclopts' messages have boxes and line feeds; the system's have numbers
     text = " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
         return f"{error.filename}: {error.strerror}"
@@ -804,6 +817,7 @@ def explained(error: Exception, arguments: list[str]) -> str:
 
 def with_numbers(arguments: list[str]) -> list[str]:
     """Arguments in which --learn without a value means the numbers."""
+    # cyclopts would take the next option for its value
     following = [*arguments, "--"][1:]
     return [
         "--learn=numbers" if argument == "--learn" and after.startswith("-") else argument
@@ -821,6 +835,8 @@ def main(arguments: list[str] | None = None) -> int:
     for command in commands:
         app.command(command)
     app.command(import_model, name="import")
+    # Errors that a user can mend are one line and status 2, whatever command they are of. A run
+    # that was asked to stop has saved itself: its status is the shell's for that signal.
     arguments = with_numbers(sys.argv[1:] if arguments is None else arguments)
     with redirect_stdout(Steady(sys.stdout)) as out, redirect_stderr(Steady(sys.stderr)) as err:
         try:

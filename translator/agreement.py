@@ -51,6 +51,7 @@ def compare(
         middle = time.perf_counter()
         result_expected = another_way()
         end = time.perf_counter()
+        # beside the largest number: rounding in a sum goes with its terms
         size = max(1.0, float(result.nan_to_num().abs().max()))
         tolerance = size * max(1e-3, 4 * torch.finfo(result.dtype).eps)
         if not torch.allclose(result_expected, result, rtol=0, atol=tolerance, equal_nan=True):

@@ -85,6 +85,7 @@ DATIVE = {"m": "ihm", "f": "ihr", "n": "ihm", "p": "ihnen"}
 
 def endings(determiner: str, case: str, gender: str) -> tuple[str, str]:
     """The inflected determiner and the ending of the adjective after it."""
+    # the strong ending stands once: on the determiner, or else on the adjective
     strong = STRONG[case].split()["mfnp".index(gender)]
     weak = "en" if case == "dat" or gender == "p" or strong == "en" else "e"
     if determiner in ("der", "die"):
@@ -166,6 +167,7 @@ def describe(rng: random.Random, who: Phrase, kinds: str) -> Phrase:
     frame = rng.choice(frames)
     if frame.kind == "look":
         return fill(rng, frame.slot, who.gender == "p")
+    # the relative pronoun is declined like the article
     pronoun = endings("der", "nom", who.gender)[0]
     english = "that" if who.kind == "pet" else "who"
     that = say([(pronoun, english)], who.kind, who.gender, who.pronoun)

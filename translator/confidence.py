@@ -20,6 +20,7 @@ def described(tokenizer: Tokenizer, source: list[int], hypothesis: Hypothesis) -
     That is pairs of places in source and translation. EOS belongs to no token, nor does a token
     whose row looks at the source's EOS most.
     """
+    # the search keeps sums; their differences are the tokens' own
     log_p = [after - before for before, after in itertools.pairwise((0.0, *hypothesis.sums))]
     predicted = hypothesis.ids[1:]
     words = len(source) - 1

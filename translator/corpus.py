@@ -78,6 +78,7 @@ def read_rules(description: Any, path: Path) -> Any:
         if '"Regex"' in json.dumps(description).replace(json.dumps({"Regex": r"\s+"}), ""):
             raise ValueError("it has patterns of its own")
         vocabulary = Vocabulary.from_str(json.dumps(description))
+        # what it can't encode shows now, not in the midst of a training
         encode_texts(Tokenizer(vocabulary), ["Hund und Katze, 1."], "de")
         return vocabulary
 
@@ -132,6 +133,7 @@ def encode_pairs(
     tokenizer: Tokenizer, texts: Iterable[tuple[str, str]], languages: tuple[str, str]
 ) -> list[Pair]:
     """Sentence pairs as training examples."""
+    # a side at a time, so that all cores encode many sentences of one language together
     sides = zip(zip(*texts, strict=True), languages, strict=True)
     ids = [encode_texts(tokenizer, side, language) for side, language in sides]
     return [Pair([*src, EOS], [BOS, *tgt, EOS]) for src, tgt in zip(*ids, strict=True)]
@@ -166,6 +168,7 @@ class TokenStore:
 
     def guessing(self) -> float:
         """The loss in nats of who only knows how often each token occurs, in the first million."""
+        # of the first million tokens alone: a corpus may be larger than memory
         counts = np.bincount(np.fromfile(self.path, self.kind, count=10**6))
         return torch.distributions.Categorical(torch.from_numpy(counts).double()).entropy().item()
 
@@ -175,6 +178,7 @@ class TokenStore:
 
     def pairs(self, rows: Iterable[int]) -> list[Pair]:
         """The pairs with these numbers."""
+        # opened for each batch: its pages are given back when it is closed
         ids = np.asarray(np.memmap(self.path, self.kind, "r"))
         starts = self.starts()
         spans = [starts[2 * row : 2 * row + 3].tolist() for row in rows]

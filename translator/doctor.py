@@ -108,6 +108,7 @@ def patient_of(model: Transformer, longest: int, smoothing: float = 0.0) -> Pati
     # The same sentences are decoded once, up to `longest` tokens.
 
     @functools.cache
+    # by sources alone: with other references, translations must be the same
     def decode_once(sources: tuple[tuple[int, ...], ...]) -> list[list[int]]:
         pairs = [Pair(list(src), []) for src in sources]
         return mistakes.translate(model, pairs, longest)
@@ -120,6 +121,7 @@ def patient_of(model: Transformer, longest: int, smoothing: float = 0.0) -> Pati
 
 def run_of(folder: Path) -> Path:
     """The run whose best model is in a folder, or else the folder itself."""
+    # `best` holds a model and its settings; log and tokens are the run's
     parent = folder.resolve().parent
     best = folder.resolve().name == "best" and (parent / "config.json").exists()
     return parent if best else folder
@@ -166,6 +168,7 @@ def prospect(
     """What `plan` would do with such a text and expect of it; `train` are its target's lines."""
     if not train:
         return Prospect(0, None, 0, 100)
+    # targets alone: `plan` goes by what train shows of the language that is written
     changes, updates = plan.recipe(len(train))
     val = [translator.tokenizer.decode(words(pair.tgt)) for pair in pairs]
     texts, val_texts = ([(line, line) for line in side] for side in (train, val))  # targets alone
@@ -239,6 +242,7 @@ def of_rate(rows: list[dict], d_model: int) -> list[Symptom]:
 
 def of_settings(settings: Settings) -> list[Symptom]:
     """Settings that explain why nothing was learned."""
+    # each is a share of what is to be learned that is taken away
     shares = {"dropout": settings.dropout or 0.0, "smoothing": settings.smoothing}
     return [
         Symptom("settings", "ill", f"{name} is {share:g}: more than half of what it learns from")
@@ -269,6 +273,7 @@ def of_translations(
 
     decode = translator.tokenizer.decode
     sides = [[decode(words(ids)) for ids in side] for side in (rows, [p.tgt for p in pairs])]
+    # 48 sentences give a rough score, enough to tell nonsense from translations
     score = BLEU(tokenize=cut_of(sides[1])).corpus_score(sides[0], sides[1:]).score
     exact = sum(a == b for a, b in zip(*sides, strict=True))
     sentence = f"{score:.1f} BLEU, and {exact} of {len(pairs)} translations are the reference"
@@ -307,6 +312,8 @@ def of_modes(
 
 def of_finding(name: str, value: float) -> Symptom:
     """What a test of the examination has measured, with bounds for real text."""
+    # A trained model on real text reads less evenly than one of German numbers: what would be ill
+    # there may be young here.
     test = TESTS[name]
     state = "ill" if Finding(name, value).ill else "well"
     if name == "swap" and math.isfinite(value):
@@ -332,6 +339,9 @@ def ill_tests() -> dict[str, list[set[str]]]:
 
 def resembles(symptoms: list[Symptom]) -> list[Mistake]:
     """Mistakes of the catalogue that show the first test which is ill, and no wire that is well."""
+    # The first ill test decides, because tests come from what spoils everything to what only takes
+    # time. Of the mistakes of its kinds, those stay whose saved rows were ill by it and by no test
+    # that was well.
     ill = [
         symptom.test for symptom in symptoms if symptom.state == "ill" and symptom.test in SUSPECTS
     ]
@@ -358,6 +368,7 @@ def resembles(symptoms: list[Symptom]) -> list[Mistake]:
 
 def of_variety(rows: list[list[int]], pairs: list[Pair]) -> Symptom:
     """Whether different sentences are translated differently."""
+    # a model that ignores its source writes one sentence for all
     different, sources = (len({*map(tuple, ids)}) for ids in (rows, [p.src for p in pairs]))
     share = different / sources
     state = "ill" if share < 0.1 else "young" if share < 0.5 else "well"

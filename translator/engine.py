@@ -128,6 +128,7 @@ def open_engine(
         import ctranslate2
     except ImportError as error:
         raise Unsuited(f"the package ctranslate2 is missing ({error})") from error
+    # CTranslate2 knows CPUs and CUDA; on all else PyTorch computes
     device = device or os.environ.get("ANNOTATED_DEVICE")
     device = device or ("cuda" if ctranslate2.get_cuda_device_count() else "cpu")
     if device not in ("cpu", "cuda"):
@@ -194,6 +195,7 @@ def fingerprint(folder: Path) -> str:
     """Of a model's files, the code that computes with them, and CTranslate2's version."""
     from ctranslate2.version import __version__
 
+    # a change of any of these may change what is computed
     paths = [*(folder / name for name in MODEL_FILES), *SOURCES]
     digests = [files.digest_of(path) for path in paths if path.is_file()]
     return hashlib.sha256(" ".join([__version__, *digests]).encode()).hexdigest()[:16]

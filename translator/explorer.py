@@ -33,6 +33,8 @@ def figure(content: dict[str, Any]) -> str:
     """The figure for a page to contain once: its template, style and content."""
     # The page's script, which comes after it, draws the figure.
     html, style = ((PARTS / name).read_text("utf-8") for name in FILES)
+    # The model's numbers are most of the page. They have an element of their own, so that the rest
+    # can be read before they are unpacked.
     weights = ""
     if model := content.get("model"):  # its weights are read by the worker alone
         weightless = {name: value for name, value in model.items() if name != "weights"}
@@ -50,6 +52,7 @@ def uniform(model: Transformer) -> bool:
 
     And the output matrix has no bias.
     """
+    # the scripts read these of the first layer, and compute all layers by them
     stacks = [model.encoder.layers, model.decoder.layers]
     layers = [layer for stack in stacks for layer in stack]
     heads = {module.h for module in model.modules() if isinstance(module, tat.MultiHeadedAttention)}
@@ -68,6 +71,8 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
     None if JavaScript cannot run it or it is too large. Whole words need spaCy's rules, which are
     Python. A layer that is not the paper's is not known there.
     """
+    # What the page runs are the paper's layers in JavaScript: whatever computes otherwise, or is
+    # too large to be sent, or needs Python to cut its words, is recorded instead.
     model, tokenizer, _ = translator
     try:
         check_papers(model)
@@ -109,6 +114,8 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
 def recorded(search: Search, sentence: str, top: int = 5) -> dict[str, Any]:
     """What `attentionMaps` of model/translator.js gives: all weights, and each step's tokens."""
     model, tokenizer, (language, _) = search.translator
+    # once more over the whole translation, for the probabilities of what else might have been
+    # written
     record = tat.attention_maps(search.translator, sentence, search.decode)
     ids_by_token = {token: i for i, token in enumerate(tokenizer.tokens(range(len(tokenizer))))}
     source = [*tokenizer.encode(sentence, language), tat.EOS]

@@ -31,6 +31,7 @@ def papers_layer(layer: nn.Module, x: Tensor, mask: Tensor, *memory: Tensor) -> 
     # with a memory and its mask, it is the paper's decoder layer
 
     def attend(attn: nn.Module, query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
+        # from the weights alone, not by the layer's own methods: those are what is in question
         inputs = ((query, attn.W_q), (key, attn.W_k), (key, attn.W_v))
         projected = (F.linear(y, W.weight).unflatten(-1, (attn.h, -1)) for y, W in inputs)
         Q, K, V = (y.transpose(1, 2) for y in projected)
@@ -82,6 +83,8 @@ def added_positions(embed: nn.Module, count: int) -> Tensor:
 def check_papers(model: Transformer, S: int = 280, T: int = 256) -> None:
     """Raise Refused naming a model's first part that computes something else than the paper's."""
     # Both have the same weights.
+    # Random-looking ids of special tokens, which every vocabulary has; long enough that a window, a
+    # distance or a table that ends early shows.
     ids = torch.arange(S, device=next(model.parameters()).device).unsqueeze(0) % len(tat.SPECIALS)
     future = tat.subsequent_mask(T).to(ids.device)
     real = torch.ones_like(ids, dtype=torch.bool).unsqueeze(0)
@@ -233,6 +236,7 @@ def write_ctranslate2(translator: Translator, out: Path, quantization: str | Non
     with new_folder(out):
         with refusing("export needs the package ctranslate2: pip install ctranslate2", ImportError):
             spec = specification(translator)
+        # what is missing or has another shape is named here, before anything is written
         spec.validate()
         with refusing(f"--quantization {quantization}", ValueError):
             spec.optimize(quantization=quantization)

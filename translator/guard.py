@@ -68,6 +68,7 @@ def doubts(trainer: ParallelTrainer) -> Iterator[str]:
 
 def wire_doubts(moved: dict[str, float]) -> Iterator[str]:
     """The first wire that moves predictions too much or too little; others then say little."""
+    # in the order in which one explains the next: who sees neighbours or the future needs no source
     nats = {name: f"by {value:.2g} nats" for name, value in moved.items()}
     if not moved["neighbours"] < LEAK:
         yield (
@@ -122,6 +123,7 @@ def loss_and_gradient(
     model: nn.Module, device: torch.device, pairs: list[Pair], eps: float
 ) -> tuple[float, dict[str, Tensor]]:
     """The loss per pair of a copy of the model on a device, without dropout, and its gradient."""
+    # a copy, so that neither weights nor gradients of the training change
     objective = Objective(copy.deepcopy(model).to(device), eps)
     with precise(), tat.evaluating(objective.model):
         loss = objective(tat.make_batch(pairs).to(device)) / len(pairs)

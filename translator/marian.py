@@ -163,6 +163,8 @@ def read_arrays(file: Path) -> dict[str, Tensor]:
 
 def read_npz(file: Path) -> Arrays:
     """A model in Marian's own file; Refused names what is unknown here or damaged."""
+    # Marian keeps its options in the same file, as text. An option that is not known here may
+    # change what is computed, so only the usual value of each is let through.
     arrays = read_arrays(file)
     with refusing(f"{file}: no configuration of Marian in it", KeyError, UnicodeDecodeError):
         text = arrays.pop("special:model.yml").numpy().tobytes().rstrip(b"\0").decode("utf-8")
@@ -219,6 +221,7 @@ def marian_name(name: str, pre: bool) -> str:
 # --- Weights ---
 def ordered(ids: dict[str, int]) -> tuple[list[str], list[int]]:
     """Our tokens, special ones first, and the row of theirs that each is; -1 if they lack it."""
+    # our special tokens have the first ids, theirs stand anywhere; all others keep their order
     tokens = SPECIALS + sorted(ids.keys() - set(SPECIALS), key=ids.__getitem__)
     rows = [ids.get(token, -1) for token in tokens]
     rows[BOS] = rows[PAD]  # the decoder starts from padding, a vector of zeros
@@ -346,6 +349,8 @@ def read_yaml(path: Path) -> Any:
 
 def read_vocabulary(folder: Path, hub: bool) -> tuple[dict[str, int], Path, Path]:
     """The tokens' numbers in the model, and the SentencePiece models of source and target."""
+    # Two vocabularies make one: ids are rows of one table, whichever side a piece is from. The
+    # hub's are in vocab.json, Marian's in vocab.yml or in the .spm itself.
     pieces = sorted(folder.glob("[!.]*.spm"), key=lambda p: (len(p.name), p))  # copies come last
     only = pieces[0] if len(pieces) == 1 else None
     patterns = "source|src", "target|trg|tgt"

@@ -31,6 +31,8 @@ def read_translator(path: str | Path, device: torch.device | str | None = None) 
     path = Path(path)
     if path.is_file():
         raise Refused(f"{path}: a file, not the folder of a run or a model")
+    # Settings say what the weights must be, and weights whether that can be true; only then is
+    # memory taken for a model, and every array compared with its parameter.
     files.check_sums(path, MODEL_FILES)
     config = read_json(path / "config.json")
     file = path / "model.safetensors"
@@ -73,6 +75,7 @@ def build_for(
 
 def average_checkpoints(paths: list[Path]) -> dict[str, Tensor]:
     """The mean of the weights in some checkpoints (6.1); Refused if they do not belong together."""
+    # in double precision, one checkpoint after the other: memory holds one and their sum
     total: dict[str, Tensor] = {}
     for path in paths:
         tensors = {name: tensor.double() for name, tensor in read_tensors(path)[0].items()}

@@ -69,6 +69,7 @@ def recipe(pairs: int, trained: bool = False) -> tuple[dict[str, Any], int]:
 def script(line: str) -> str:
     """The script of most letters of a line, such as LATIN or CYRILLIC; "" without letters."""
     letters = filter(str.isalpha, line[:200])
+    # Unicode names a letter by its script: LATIN SMALL LETTER A
     names = Counter(unicodedata.name(letter, "?").split()[0] for letter in letters)
     commonest = names.most_common(1)[0][0] if names else ""
     return "CJK" if MIXED.match(commonest) else commonest
@@ -402,6 +403,7 @@ def expected(share: float, runs: list[tuple[float, float]]) -> tuple[float, floa
     if len({*shares}) < 3 or not share:
         return None
     across, up = [logit(x) for x in shares], [logit(y / 100) for y in scores]
+    # in log-odds, because a BLEU near its ends moves less for the same step
     slope, start = statistics.linear_regression(across, up)
     odds = math.exp(start + slope * logit(share))
     low, high = (100 * x / (1 + x) for x in (odds / WIDE, odds * WIDE))
@@ -548,6 +550,7 @@ def plan(
 
 def command(corpus: Corpus, start: Path | None, advice: dict[str, Any]) -> str:
     """The training that is advised, to be copied into a shell."""
+    # in the order in which one reads them: the text, the run, then what was chosen
     options: dict[str, Any] = {
         "data": shlex.quote(corpus.data), "src": corpus.src, "tgt": corpus.tgt,
     }  # fmt: skip

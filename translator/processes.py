@@ -30,6 +30,7 @@ def choose_device() -> torch.device:
     """The accelerator of this machine, or the CPU; in a torchrun process, that of its rank."""
     # The environment variable ANNOTATED_DEVICE may name another device, such as `cuda:1`.
     device = torch.accelerator.current_accelerator(check_available=True)
+    # a device with a number is meant as it stands; one without is that of this process's rank
     wanted = torch.device(os.environ.get("ANNOTATED_DEVICE") or device or "cpu")
     if device is None or wanted.type != device.type or wanted.index is not None:
         return wanted
@@ -193,6 +194,7 @@ def gathered(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     first = processes()[0] == 0
     whole_tensors = {}
     for name, tensor in sorted(tensors.items()):  # in one order everywhere
+        # all have to ask, or those that do would wait for ever; only the first keeps what came
         complete = whole(tensor).detach()
         if first:
             whole_tensors[name] = complete.cpu()

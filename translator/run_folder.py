@@ -173,6 +173,7 @@ class RunFolder:
         """Write vocabulary, tokens and configuration of a new run; Refused if they don't fit."""
         # What is wrong with val, or with all of train, shows before anything is written.
         self.check_strangers()
+        # val is read to its end, train only to its first pair: it may take hours
         for _ in self.corpus.full_pairs("val"):
             pass  # reads every line now, to find a damaged one
         next(iter(self.corpus.full_pairs("train")))  # Refused, or missing, if there is no pair
@@ -280,6 +281,8 @@ class RunFolder:
 
     def check_data(self) -> None:
         """Say if the text has changed; the run keeps its tokens. Refused for another text."""
+        # the same text may have moved; another one in the old place is only noted, as the run has
+        # its tokens
         saved = read_json(self.path / "config.json")
         old = saved["data"]
         new = self.corpus.data

@@ -26,6 +26,7 @@ def read_log(folder: Path) -> list[dict]:
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     rows = []
     for line in text.splitlines():
+        # a crash leaves half a line; what follows it is whole again
         with suppress(ValueError):
             row = json.loads(line)
             if isinstance(row, dict) and isinstance(row.get("step"), int):
@@ -139,6 +140,7 @@ class Log:
 
     def update(self, loss: float, lr: float, operations: float) -> None:
         """Record one update; one that was skipped has no loss."""
+        # sums since the last row: a row every ten updates says their mean
         self.since_row.operations += operations
         if math.isfinite(loss):
             self.since_row.losses.append(loss)

@@ -19,6 +19,7 @@ UNSPACED = {"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "T
 
 def cut_of(references: list[str]) -> str:
     """sacreBLEU's tokeniser for a language: 13a, unless most letters are of `UNSPACED` scripts."""
+    # most letters decide, because names and numbers of another script stand in any text
     letters = (c for text in references for c in text if c.isalpha())
     letters = Counter(unicodedata.name(c, "").split(" ")[0] for c in letters)
     if 2 * sum(letters[script] for script in UNSPACED) <= letters.total():
@@ -96,6 +97,7 @@ def table(sources: list[str], references: list[str], translations: list[str]) ->
     """chrF of each sentence, source, reference and translation: lines with tabs, and a title."""
     from sacrebleu.metrics import CHRF
 
+    # tabs in the texts would make columns
     lines = ["chrF\tsource\treference\ttranslation"]
     for source, reference, translation in zip(sources, references, translations, strict=True):
         chrf = CHRF().sentence_score(translation, [reference]).score

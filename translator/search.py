@@ -148,6 +148,7 @@ class Search:
 
     def __init__(self, translator: Translator, beam: int = 1, alpha: float = ALPHA, n_best=1):
         """Raises Refused for a number out of range, and for a model that has no steps."""
+        # refused now, because a model that has no steps would fail at the first line
         check_options(beam, alpha)
         if not 1 <= n_best <= beam:
             raise Refused(
@@ -196,6 +197,7 @@ class Search:
                 f"line {first + i} has {len(sources[i]):,} tokens, far more than a sentence; it is translated greedily, and badly"
             )
         short = order[len(long) :]
+        # one batch has sentences of similar length; the beam multiplies its rows
         size = min(128, max(1, 640 // self.beam))  # so that a batch has at most 640 rows
         batches = [[i] for i in long] + [short[i : i + size] for i in range(0, len(short), size)]
         results: list[Any] = [None] * len(lines)

@@ -159,6 +159,7 @@ class Limits:
 
     def left(self, progress: Progress, in_epoch: float) -> float | None:
         """The share of the run that is still to come; None if nothing but patience ends it."""
+        # patience may end a run at any time, so nobody can fall to zero by it
         shares = self.shares(progress, in_epoch)
         shares.pop("patience", None)
         return max(0.0, 1 - max(shares.values())) if shares else None
@@ -180,6 +181,7 @@ def options() -> type:
     from docstring_parser import parse_from_object
 
     help = {param.arg_name: param.description for param in parse_from_object(Settings).params}
+    # help and choices are those of the dataclass; a default would hide whether an option was given
     hints = {}
     for name, hint in get_type_hints(Settings, include_extras=True).items():
         values = [f"{getattr(preset, name)}" for preset in PRESETS.values()]

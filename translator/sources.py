@@ -99,6 +99,7 @@ def read_parallel(folder: Path, split: str, src: str, tgt: str) -> Iterator[tupl
 
     Raises FileNotFoundError or ValueError naming the file, and the line if there is one.
     """
+    # both files at once, line by line: a corpus may be larger than memory
     paths = [find_file(Path(folder), f"{split}.{language}") for language in (src, tgt)]
     sides = [read_lines(path) for path in paths]
     for number, pair in enumerate(itertools.zip_longest(sides[0], sides[1])):
@@ -137,6 +138,7 @@ def fetch_multi30k(split: str, url: str = MULTI30K_URL) -> Path:
     """
     import pooch
 
+    # pooch compares the checksum of what is there and of what it fetches
     names = [f"{split}.{language}.gz" for language in ("de", "en")]
     if names[0] not in MULTI30K_FILES:
         splits = ", ".join(sorted({name.split(".")[0] for name in MULTI30K_FILES}))
@@ -275,6 +277,7 @@ class Corpus:
         names = [f"{split}.{language}" for split in SPLITS for language in self.languages]
         paths = [self.folder / (name + suffix) for name in names for suffix in ("", ".gz")]
         paths = [path for path in paths if path.is_file()]
+        # beginnings and sizes: a corpus of gigabytes is told apart in a moment
         digest = 0
         for path in paths:
             with path.open("rb") as file:

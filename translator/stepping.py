@@ -35,6 +35,7 @@ class StepwiseDecoder(tat.CachedDecoder):
         self, i: int, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
     ) -> Tensor:
         """Attention of layer i to the sources: a source's rows are asked together, as positions."""
+        # (sources, rows, d_model): the rows of a source are as many positions of one query
         together = query.reshape(len(self.source[i][0]), -1, query.size(-1))
         return super().cross(i, together, key, value, mask).view_as(query)
 
@@ -55,6 +56,7 @@ class StepwiseDecoder(tat.CachedDecoder):
         if not weights:
             keys = self.past[0][0]
             return keys.new_zeros(len(keys))
+        # over heads, then over layers; then the place with the most
         means = [weights[layer.src_attn].mean(1) for layer in self.model.decoder.layers]
         return torch.stack(means).sum(0).argmax(-1).flatten()
 

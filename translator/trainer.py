@@ -61,7 +61,7 @@ def mean_loss(
     objective: Objective, pairs: list[Pair], tokens_per_batch: int, device: torch.device
 ) -> float:
     """The mean cross-entropy in nats per target token, over all processes."""
-    # The batches have about `tokens_per_batch` tokens.
+    # in batches of about `tokens_per_batch` tokens
     rank, world = processes()
     # a pair may be longer than one process's share of a batch
     budget = max(tokens_per_batch, max(len(side) for pair in pairs for side in pair))
@@ -81,6 +81,7 @@ def mean_loss(
 
 def sample(pairs: list[Pair]) -> list[Pair]:
     """The pairs that a validation translates: SENTENCES of all but the longest, evenly spread."""
+    # evenly over all, because a file may be sorted by subject or length
     short = [pair for pair in pairs if max(map(len, pair)) <= LONGEST_TOKENS]
     count = min(len(short), SENTENCES)
     return [short[i * len(short) // count] for i in range(count)]
@@ -88,7 +89,7 @@ def sample(pairs: list[Pair]) -> list[Pair]:
 
 def greedy_bleu(model: Transformer, tokenizer: Tokenizer, pairs: list[Pair]) -> float:
     """BLEU of greedy translations of pairs, by a model that is whole in this process."""
-    # They are those of `translate`, with at most 50 tokens more than their source.
+    # as `translate` gives them, with at most 50 tokens more than their source
     device = next(model.parameters()).device
     translations = []
     # by length, so that little is padded
@@ -164,6 +165,8 @@ class ParallelTrainer:
 
         Returns this process's part of that mean.
         """
+        # Each piece's loss is divided by all tokens of the update, not by its own: so pieces and
+        # processes give the gradient of one large batch.
         self.model.zero_grad()
         mine = tat.split_rows(pairs, self.world * self.settings.accumulate)[self.rank :: self.world]
         tokens = sum(len(pair.tgt) - 1 for pair in pairs)  # of all micro-batches and processes

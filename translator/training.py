@@ -130,7 +130,7 @@ class Training:
 
     def careful_update(self, draw: Draw) -> float:
         """An update; raises Refused, with advice, if memory runs out."""
-        # So it does if the gradients of PATIENCE_UPDATES updates in a row are not finite.
+        # it also gives up when the gradients of PATIENCE_UPDATES updates in a row are not finite
         trainer = self.trainer
         longest = max(max(map(len, pair)) for pair in draw.pairs)
         out_of_memory = (
