@@ -19,7 +19,7 @@ from translator.captions import (
     token_links,
     words_of_pieces,
 )
-from translator.corpus import encode_pairs, write_store
+from translator.corpus import write_store
 from translator.files import Refused
 from translator.run_folder import RunFolder
 from translator.settings import Settings
@@ -141,18 +141,6 @@ def test_a_file_that_cannot_be_fetched_is_one_line_that_helps(site, tmp_path, co
     with pytest.raises(Refused, match=message):
         fetch_multi30k("val")
     assert not [*(tmp_path / "cache").iterdir()]
-
-
-@pytest.mark.parametrize("kind", ["words", "pieces"])
-def test_many_pairs_are_encoded_as_one_by_one(kind):
-    texts = load_pairs("captions", "train")[:100]
-    tokenizer = tat.learn_words(texts, LANGUAGES) if kind == "words" else tat.learn_bpe(texts, 200)
-    encode = tokenizer.encode
-    expected = [
-        tat.Pair([*encode(de, "de"), tat.EOS], [tat.BOS, *encode(en, "en"), tat.EOS])
-        for de, en in texts
-    ]
-    assert encode_pairs(tokenizer, texts, LANGUAGES) == expected
 
 
 def test_captions_are_distinct_have_one_translation_and_their_splits_do_not_overlap(monkeypatch):
