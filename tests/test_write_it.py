@@ -183,7 +183,6 @@ ELSE = [  # a function, and words of what is said of it
     ("attention", ATTENTION.replace("mask[t]", "mask[0]"), "Without a mask it's right"),
     ("masks", MASKS.replace("for k in n] for t in n]", "for k in n] for t in n][-1:]"),
      "shape (1, 4), (1, 5), and should have (1, 4), (5, 5)"),
-
     ("decode", DECODE.replace("scores(ids)", "scores(ids[1:])"), "decoder begins with bos"),
     ("decode", DECODE.replace(" and ids[-1] != eos", ""), "what comes after eos"),
     ("layer_norm", NORM.replace("    return", "    x[0] = out[0]\n    return"),
@@ -191,7 +190,6 @@ ELSE = [  # a function, and words of what is said of it
     ("positions", "def positions(length, d_model):\n    return 0\n", "shape (), and"),
     # after a function of this name, of which nothing is left
     ("rate", "", "no function `rate`"),
-
     ("rate", "def rate(step, d_model, warmup):\n    return [][0]\n", "Line 2: IndexError"),
     ("rate", "def rate(step, d_model, warmup):\n    return x\n", "Line 2: NameError"),
     ("rate", "def rate(step):\n    return 1\n", "TypeError"),

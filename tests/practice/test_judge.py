@@ -321,28 +321,23 @@ ADAM = "(np.sqrt(v / (1 - 0.98**step)) + 1e-9)"
 HARDLY_WRONG = [
     (1, "table.shape[1] ** 0.5", "128 ** 0.5"),
     (2, "np.arange(length)[:, None]", "np.arange(length)[:, None] % 512"),
-
     (3, "Q.shape[1] ** 0.5", "32 ** 0.5"),
     (4, "np.where(mask, scores, -np.inf)", "np.where(mask, scores, -100)"),
     (5, "np.split(z, h, axis=1)", "np.split(z, 4, axis=1)"),
-
     (6, "x.var(-1, keepdims=True)", "((x - x.mean(-1, keepdims=True))**2).sum(-1)[:, None] / 128"),
     (8, "    z = normed(x, w, 1)\n    x = x + attend(z, z, mask",
      "    mask = np.arange(len(x)) < mask.sum()\n    z = normed(x, w, 1)\n    x = x + attend(z, z, mask"),
     (9, 'w["layers"]', 'w["layers"][:4] + w["layers"][:max(0, 4 - len(w["layers"]))]'),
     (10, "(tgt != pad)[None]", "(np.arange(len(tgt)) < (tgt != pad).sum())[None]"),
-
     (11, IN_THE_DECODER, f"tgt_mask = np.tri(len(x), dtype=bool)\n    {IN_THE_DECODER}"),
     (12, 'w["layers"]', 'w["layers"][:4] + w["layers"][:max(0, 4 - len(w["layers"]))]'),
     (13, "x @ table.T", "x[:, :128] @ table.T * (len(table[0]) / 128)"),
-
     (14, "encoder(src, None,", "encoder(src[:-1] if len(src) > 1 else src, None,"),
     (14, "len(written) <= longest", "len(written) <= min(longest, len(src) + 50)"),
     (14, "memory, None, tgt_mask", "memory, None, None"),
     (14, "[bos]\n", "[1]\n"),
     (14, "written[-1] != eos", "written[-1] != 2"),
     (14, "return written[1:]", "return written[1:] + [eos] * (written[-1] != eos)"),
-
     (15, "return ids[:-1], ids[1:]", "return [1, *ids[1:-1]], ids[1:]"),
     (16, "smoothing / (vocab - 1))\n", "min(smoothing, 0.1) / (vocab - 1))\n"),
     (17, "shares(target, logits.shape[1], smoothing, pad)", "shares(target, logits.shape[1], 0.1, pad)"),

@@ -59,7 +59,6 @@ def test_plain_and_compressed_files_read_alike(tmp_path):
         ({"train_de": b"gut\nM\xe4dchen\n", "train_en": "a\nb\n"}, r"train\.de, line 2: not UTF-8"),
         ({"train_de": gzip.compress(b"a\n" * 999)[:-9], "train_en": "a\n"},
          r"train\.de\.gz: truncated"),
-
     ],
 )  # fmt: skip
 def test_damaged_files_are_refused_by_name_and_line(tmp_path, files, message):
