@@ -155,7 +155,7 @@ def shipped() -> tat.Translator:
 
 @pytest.fixture(scope="module")
 def few_phrases(tmp_path_factory) -> Iterator[None]:
-    """The data are some phrases, and the document's run, in a folder of its own, has a few updates."""
+    """The data are some phrases; the document's run, in a folder of its own, has a few updates."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("phrases"))
         patch.setenv("ANNOTATED_DATA", "phrases")

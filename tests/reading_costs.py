@@ -26,13 +26,15 @@ NO_CODE = {
     tokenize.ENCODING, tokenize.ENDMARKER,
 }  # fmt: skip
 FOR_TOOLS = "# fmt", "# noqa", "# %%", "# @title"
+ASSIGNS = ast.Assign, ast.For, ast.comprehension, ast.NamedExpr
 LIMITS = {
     "tokens a line": 10.5, "vague names in 100": 1.0, "messages of fragments": 0,
     "packed assignments": 0, "loops over a choice": 0, "longest function": 40,
 }  # fmt: skip
-READ = "translator", "practice", "blog", "benchmarks"  # the rooms that keep to LIMITS
-# benchmarks puts rows of figures together, and practice has mistakes, each a line of code
-DENSER = {"benchmarks": {"tokens a line": 12.0}, "practice": {"tokens a line": 11.5}}
+READ = "translator", "practice", "blog", "benchmarks", "tests"  # the rooms that keep to LIMITS
+# rows of figures, tables of cases, and mistakes, each a line of code
+DENSER = dict.fromkeys(("benchmarks", "tests"), {"tokens a line": 12.0})
+DENSER["practice"] = {"tokens a line": 11.5}
 
 
 def is_text(node: ast.AST) -> bool:
@@ -79,6 +81,30 @@ def fragments(function: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
+def faults(tree: ast.AST, path: Path) -> Iterator[tuple[str, str]]:
+    """What LIMITS forbids in a file: its count, and its place with a word about it."""
+    for node in ast.walk(tree):
+        where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}:"
+        if isinstance(node, ASSIGNS):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            for name in VAGUE & {*names_of(target)}:
+                yield "vague", f"{where} the name {name}"
+        if is_packed(node):
+            yield "packed", f"{where} unlike things packed"
+        if isinstance(node, ast.For) and isinstance(node.iter, ast.IfExp):
+            yield "choices", f"{where} a loop over a choice"
+        if isinstance(node, ast.FunctionDef):
+            if size_of(node) > LIMITS["longest function"]:
+                yield "long", f"{where} {node.name} has {size_of(node)} lines"
+            for line in fragments(node):
+                yield "fragments", f"{path.relative_to(ROOT)}:{line}: a message of fragments"
+
+
+def size_of(node: ast.FunctionDef) -> int:
+    """The lines of a function's body."""
+    return node.end_lineno - node.body[has_docstring(node)].lineno + 1
+
+
 def costs(paths: list[Path]) -> tuple[dict[str, float], list[str]]:
     """The counts of some files, and where what LIMITS forbids stands."""
     count: Counter = Counter()
@@ -95,27 +121,12 @@ def costs(paths: list[Path]) -> tuple[dict[str, float], list[str]]:
                 lines_of_code.add(token.start[0])
         count["lines"] += len(lines_of_code)
         for node in ast.walk(tree):
-            where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}:"
-            if isinstance(node, ast.Assign | ast.For | ast.comprehension | ast.NamedExpr):
-                count["assigned"] += 1
-                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-                for name in VAGUE & {*names_of(target)}:
-                    count["vague"] += 1
-                    places.append(f"{where} the name {name}")
-            if is_packed(node):
-                count["packed"] += 1
-                places.append(f"{where} unlike things packed")
-            if isinstance(node, ast.For) and isinstance(node.iter, ast.IfExp):
-                count["choices"] += 1
-                places.append(f"{where} a loop over a choice")
+            count["assigned"] += isinstance(node, ASSIGNS)
             if isinstance(node, ast.FunctionDef):
-                size = node.end_lineno - node.body[has_docstring(node)].lineno + 1
-                count["longest"] = max(count["longest"], size)
-                if size > LIMITS["longest function"]:
-                    places.append(f"{where} {node.name} has {size} lines")
-                for line in fragments(node):
-                    count["fragments"] += 1
-                    places.append(f"{path.relative_to(ROOT)}:{line}: a message of fragments")
+                count["longest"] = max(count["longest"], size_of(node))
+        for kind, place in faults(tree, path):
+            count[kind] += 1
+            places.append(place)
     lines = max(count["lines"], 1)
     return {
         "lines": count["lines"],
@@ -130,7 +141,7 @@ def costs(paths: list[Path]) -> tuple[dict[str, float], list[str]]:
 
 
 def room(name: str) -> list[Path]:
-    """The Python files of a room (the top level for ''), but not the clinic, which learners mend."""
+    """The Python files of a room (the top level for ''), but not the clinic, for learners."""
     paths = (ROOT / name).rglob("*.py") if name else ROOT.glob("*.py")
     paths = (path for path in paths if "node_modules" not in path.parts)
     return sorted(path for path in paths if path != ROOT / "practice" / "clinic.py")

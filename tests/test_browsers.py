@@ -152,9 +152,11 @@ class WebKit:
 
     def ask(self, command: str, method: str = "POST", **about: object) -> Any:
         body = json.dumps(about).encode() if method == "POST" else None
-        asked = urllib.request.Request(self.address + command, body, method=method)
+        request = urllib.request.Request(self.address + command, body, method=method)
         try:
-            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked) as answer:
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+                request
+            ) as answer:
                 return json.load(answer)["value"]
         except urllib.error.HTTPError as error:
             raise AssertionError(error.read().decode()) from error

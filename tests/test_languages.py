@@ -130,8 +130,8 @@ def test_the_translated_page_has_all_that_the_english_one_has(tree_of, name):
         return "# @title" not in text
 
     assert list(filter(titled, code(chinese))) == list(filter(titled, code(english)))
-    parts = chinese.select(".prose p:not(:has(code, a, .katex, svg))")
-    prose = " ".join(part.get_text() for part in parts)
+    paragraphs = chinese.select(".prose p:not(:has(code, a, .katex, svg))")
+    prose = " ".join(paragraph.get_text() for paragraph in paragraphs)
     assert len(re.findall(f"[{editions.HAN}]", prose)) > 0.5 * len(re.sub(r"\s", "", prose))
 
 

@@ -394,28 +394,19 @@ def test_the_road_has_a_button_stops_and_marks(shared_page):
 
 
 class Reader:
-    """Somebody who clicks and looks, on a page or within a frame of it."""
+    """Somebody who clicks and looks."""
 
-    def __init__(self, tab, frame: str = ""):
+    def __init__(self, tab):
         self.tab = tab
-        self.place = tab.frame_locator(frame) if frame else tab
 
     def comes_to(self, selector: str):
-        return in_view(self.place.locator(selector).first)
+        return in_view(self.tab.locator(selector).first)
 
     def clicks(self, selector: str) -> None:
         self.comes_to(selector).click()
 
     def sees(self, selector: str, text: str = "") -> None:
-        self.place.locator(selector, has_text=text).first.wait_for()
-
-    def enters(self, frame: str) -> "Reader":
-        self.comes_to(frame)
-        return Reader(self.tab, frame)
-
-    def waits_for_two_drawings(self) -> None:
-        two = "requestAnimationFrame(() => requestAnimationFrame(drawn))"
-        self.tab.evaluate(f"new Promise((drawn) => {two})")
+        self.tab.locator(selector, has_text=text).first.wait_for()
 
 
 def test_a_reader_takes_the_road(browser, committed_page):
@@ -435,22 +426,18 @@ def test_a_reader_takes_the_road(browser, committed_page):
 
     # who only looks at the end hasn't come the whole way
     reader.comes_to(last_line)
-    reader.waits_for_two_drawings()
+    tab.evaluate(
+        "new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+    )
     reader.sees("#road", "Go on:")
 
-    # aside, to a model that learns, and back
-    reader.clicks(".road-next .aside[href='#trainer']")
-    trainer = reader.enters("#trainer")
-    trainer.clicks("#learn-step")
-    trainer.sees("#learn-state", "update 1 of 2,500")
-    reader.clicks("header #road-home")  # where it covers nothing
-    assert tab.locator(f".road-next a[href='#{tab.url.split('#')[1]}']").count() == 1
-    assert not tab.locator("#road-home").is_visible()
-
-    # the next rung opens
-    reader.clicks(".road-next .aside[href='#write-attention']")
-    reader.sees("#write-attention[open]")
-    reader.clicks("header #road-home")
+    # aside, and back to where he was
+    for aside in ("trainer", "write-attention"):
+        reader.clicks(f".road-next .aside[href='#{aside}']")
+        reader.comes_to(f"#{aside}")
+        reader.clicks("header #road-home")  # where it covers nothing
+        assert tab.locator(f".road-next a[href='#{tab.url.split('#')[1]}']").count() == 1
+    assert tab.locator("#write-attention[open]").count() == 1  # the next rung has opened
 
     tab.locator(".road-next > a:first-child").last.click()
     reader.comes_to(last_line)
@@ -824,8 +811,8 @@ def test_a_prediction_is_checked_and_counted(browser, committed_page):
 def test_no_number_of_a_choice_is_mostly_right(tree_of):
     """And each is one of the choices."""
     rights = []
-    for question in tree_of("the_annotated_transformer").select("ol.choices"):
-        answer = question.find_next_sibling("details")
-        rights.append(int(re.match(r"\d+", answer.strong.get_text())[0]))
-        assert 1 <= rights[-1] <= len(question.find_all("li"))
+    for answer in tree_of("the_annotated_transformer").select("ol + details.answer:has(strong)"):
+        if number := re.match(r"\d+", answer.strong.get_text()):
+            rights.append(int(number[0]))
+            assert 1 <= rights[-1] <= len(answer.find_previous_sibling("ol").find_all("li"))
     assert len(rights) >= 10 and max(map(rights.count, rights)) < len(rights) / 2

@@ -93,11 +93,9 @@ WRONG = [
     ("loss_gradient", "(a - b)", "(b - a)", "gradient_upside_down"),
     ("rate", "min(", "max(", "rate_with_max"),
     ("rate", "return ", "return 1.1 * ", None),
-    ("attention", " / sqrt(len(k))", " / sqrt(len(K))", "scaled_by_length"),
     ("positions", "(i - i % 2) / d_model", "2 * i / d_model", "frequency_of_twice_the_dimension"),
     ("positions", "p / 10000", "p * 10000", "positions_multiplied"),
     ("positions", "cos if i % 2 else sin", "sin", "sines_alone"),
-    ("positions", "/ d_model)", "/ d_model / 2)", "frequency_of_half_the_exponent"),
     ("positions", "10000", "1000", "base_of_1000"),
     ("masks", "k <= t", "k < t", "causal_mask_without_diagonal"),
     ("masks", "t and", "t or", "or_for_and"),
@@ -106,7 +104,6 @@ WRONG = [
     ("layer_norm", "/ root + b", "/ root", "bias_forgotten"),
     ("layer_norm", "g * (a - mean) / root + b", "(a - mean) / root + b", "gain_forgotten"),
     ("layer_norm", "(a - mean) / root + b", "((a - mean) / root + b)", "bias_before_gain"),
-    ("layer_norm", " / len(row) + 1e-5", " + 1e-5", "norm_by_sum"),
     ("decode", "ids[1:]", "ids", "bos_given_back"),
     ("decode", "<= longest", "< longest", "one_token_too_few"),
     ("decode", "len(ids) <= longest and ", "", "longest_ignored"),
@@ -131,12 +128,9 @@ WRONG = [
 
 HABITS = {  # a rate that is written in Python's way, of which MicroPython lacks something
     "a star in a display": "ids = (1, *[2, *(3, 4)])\n    return [*ids, {rate}][-1]",
-    "a star in a set": "return len({{*[1], 2}}) / 2 * {rate}",
     "a target stays a target": "[a, *b] = [1, *[2]]\n    for c, (d, *e) in [(1, [1])]:\n"
     "        a = [a, *b, *e][0]\n    return a * {rate}",
     "a slice with a step": "row = [[0] * 4]\n    row[0][1::2] = {rate}, 2\n    return row[0][1]",
-    "two slices": "x = [0] * 4\n    x[::2], x[1::2] = [1, 2], [{rate}, 4]\n    return x[1]",
-    "text stays": "a = 'x[::2] = [*b'  # it's [*c\n    return [*a, {rate}][-1]",
     "zip strict": "return [a * b for a, b in zip([1], [{rate}], strict=True)][0]",
     "sum start": "return sum([0], start={rate})",
     "a list's method": "z = [0, {rate}]\n    return z[max(range(2), key=z.__getitem__)]",
@@ -146,7 +140,6 @@ HABITS = {  # a rate that is written in Python's way, of which MicroPython lacks
     "    return deque([0, {rate}], maxlen=1).pop()",
     "generators": "def rows():\n        yield from [*[1], {rate}]\n    return [*rows()][-1]",
     "print": "print('', flush=True)\n    return {rate}",
-    "positional": "def f(a, /, b):\n        return a / b\n    return f({rate}, 1)",
     "math": "from math import prod\n    return prod([{rate}, 1.0])",
     "all of math": "return math.prod([1], start={rate}) * math.sqrt(1) * math.sumprod([1], [1])",
     "operator": "from operator import mul\n    return functools.reduce(mul, [1, {rate}])",
@@ -154,7 +147,6 @@ HABITS = {  # a rate that is written in Python's way, of which MicroPython lacks
     "itertools": "from itertools import accumulate, chain, product\n"
     "    assert list(product([1], [2])) == [(1, 2)] and list(accumulate([1, 2])) == [1, 3]\n"
     "    return list(chain.from_iterable([[{rate}]]))[0]",
-    "cache": "f = functools.cache(lambda n: n * {rate})\n    return f(1)",
     "counter": "from collections import Counter\n    return Counter('aab')['a'] / 2 * {rate}",
     "types": "x: Rows = {rate}\n    return x",
 }
@@ -171,18 +163,15 @@ def rate(step: int, d_model: int, warmup: int) -> float:
 PLAIN_RATE = "(d_model ** -0.5 * min(step ** -0.5, step * warmup ** -1.5))"
 HINTED = {  # what still isn't understood: the function's second line, and what is said of it
     "import numpy as np": "no packages",
-    "from dataclasses import dataclass": "judge mine.py` takes any module",
     "return {**{}, 1: 2}": "{**a, …}",
     "return step, *[2]": "write (*a, b)",
     "print(f'{[*[1], 2]}')": "list(a) + [b]",
     "match step:": "write if, elif and else",
     "return (1, 2)[::-1]": "list(a)[::2]",
-    "del [1, 2][::2]": "list(a)[::2]",
     "return max([0], key=[1].__getitem__)": "write lambda i: a[i]",
     "return rate(step, d_model, warmup)": "write a loop",
     "Rows = list[float]": "write list alone",
     "return [1.0] / 2": "lists, not arrays",
-    "return [[1]][:, 0]": "lists, not arrays",
     "return exp(1000)": "exp takes at most 709",
     "return 'a'.title()": "If this line is right in Python",
 }
@@ -194,16 +183,13 @@ ELSE = [  # a function, and words of what is said of it
     ("attention", ATTENTION.replace("mask[t]", "mask[0]"), "Without a mask it's right"),
     ("masks", MASKS.replace("for k in n] for t in n]", "for k in n] for t in n][-1:]"),
      "shape (1, 4), (1, 5), and should have (1, 4), (5, 5)"),
-
     ("decode", DECODE.replace("scores(ids)", "scores(ids[1:])"), "decoder begins with bos"),
-    ("decode", DECODE.replace("z.index(max(z))", "max(z)"), "isn't the id of a token"),
     ("decode", DECODE.replace(" and ids[-1] != eos", ""), "what comes after eos"),
     ("layer_norm", NORM.replace("    return", "    x[0] = out[0]\n    return"),
      "changes what it is given"),
     ("positions", "def positions(length, d_model):\n    return 0\n", "shape (), and"),
     # after a function of this name, of which nothing is left
     ("rate", "", "no function `rate`"),
-
     ("rate", "def rate(step, d_model, warmup):\n    return [][0]\n", "Line 2: IndexError"),
     ("rate", "def rate(step, d_model, warmup):\n    return x\n", "Line 2: NameError"),
     ("rate", "def rate(step):\n    return 1\n", "TypeError"),

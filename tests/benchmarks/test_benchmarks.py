@@ -32,23 +32,6 @@ def test_the_door_lists_every_benchmark(capsys):
         assert ("--out" in help_text) == (name != "closest") and f"benchmarks {name}" in help_text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("scales", 'Unknown command "scales". Did you mean "scale"?'),
-        ("scale --pars 8", "Unknown option: --pars. Did you mean --pairs?"),
-        ("quality --data captions", "model is missing"),
-        ("scale --out README.md", "--out README.md holds something else than rows"),
-        ("compare models", "models is no checkout"),
-    ],
-)
-def test_a_wrong_command_is_one_line(arguments, message, capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    assert door.main(arguments.split()) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and message in error and error.count("\n") == 1
-
-
 def test_the_benchmark_of_peers_measures_this_and_those_that_are_installed(rows_of, tmp_path):
     data = caption_files(tmp_path, train=40, val=40)
     settings = "--bpe 300 --tokens-per-batch 300"

@@ -9,10 +9,7 @@ from benchmarks import million, miniature
 from benchmarks.shared import Rows
 from tests.helpers import caption_files
 from translator.files import Refused
-from translator.plan import MEASURED
 from translator.settings import PRESETS, make_settings
-
-SMALLEST = MEASURED | {"N": 4, "d_model": 16, "d_ff": 24, "h": 4, "bpe": 100}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import itertools
 import json
 import os
 import re
@@ -124,30 +125,21 @@ def test_a_committed_notebook_is_executed_and_names_no_machine(name):
 def test_what_a_first_reader_may_skip_is_folded(tree_of, name):
     """One mark in the script is a form in Jupyter and Colab, and on the page a title to click."""
     titles = []
-    question_state = 0
-    for cell in nbformat.read(ROOT / f"{name}.ipynb", 4).cells:
-        if cell.cell_type == "markdown":  # also what one piece of prose leads to from there
-            goes_on = question_state == 2 and "\n#" not in f"\n{cell.source}"
-            question_state = 2 if re.search(notebook.QUESTION, cell.source) else int(goes_on)
-        elif question_state == 1 and not cell.source.startswith(("# @title ", "@example\n")):
-            question_state = 0
-        marked = cell.source.startswith(("# @title ", "@example\n")) and cell.cell_type == "code"
-        answer = cell.source.startswith("# @title Answer ")
+    for before, cell in itertools.pairwise(nbformat.read(ROOT / f"{name}.ipynb", 4).cells):
+        first, *more_lines = cell.source.splitlines() or [""]
+        answer = first.startswith("# @title Answer ")
+        example = first == "@example"
+        marked = (example or first.startswith("# @title ")) and cell.cell_type == "code"
         tags = {*cell.metadata.get("tags", [])}
         hidden = cell.metadata.get("jupyter", {})
         expected = {"hide-cell" if answer else "hide-input"} if marked else set()
         assert tags & {"hide-input", "hide-cell"} == expected
         assert marked == ("cellView" in cell.metadata) == hidden.get("source_hidden", False)
-        # a reader predicts first
-        waits = question_state > 0 and cell.source.startswith("@example\n")
-        assert (answer or waits) == hidden.get("outputs_hidden", False)
+        question = re.search(notebook.QUESTION, before.source)  # a reader predicts first
+        assert hidden.get("outputs_hidden", False) or not (answer or (question and example))
         if marked and "active-ipynb" not in tags:
-            first = cell.source.partition("\n")[0]
-            titles.append(
-                first.removeprefix("# @title ")
-                if first != "@example"
-                else f"Show the code ({len(cell.source.splitlines())} lines)"
-            )
+            code = f"Show the code ({len(more_lines) + 1} lines)"
+            titles.append(code if example else first.removeprefix("# @title "))
     folded = tree_of(name).select("details.code")
     assert [fold.summary.get_text() for fold in folded] == titles and "Imports" in titles
     # what an answer shows is folded with its code, what an example shows is not

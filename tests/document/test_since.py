@@ -199,6 +199,5 @@ def test_temperature_zero_is_greedy(small_model, sentences, temperature):
     b = sentences
     samples = since.sample_decode(model, b.src, b.src_mask, 9, temperature)
     assert torch.equal(samples, tat.greedy_decode(model, b.src, b.src_mask, 9))
-    for logits in (torch.tensor([[1e30, 0.0, -1e30, 1e30]]), torch.zeros(1, 4).half()):
-        assert since.nucleus(logits, temperature).tolist() == [[1.0, 0.0, 0.0, 0.0]]
-    assert since.nucleus(torch.tensor([[1e30, 0.0]]), 1e-20).tolist() == [[1.0, 0.0]]
+    logits = torch.tensor([[1e30, 0.0, -1e30, 1e30]])
+    assert since.nucleus(logits, temperature).tolist() == [[1.0, 0.0, 0.0, 0.0]]

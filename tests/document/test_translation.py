@@ -8,7 +8,6 @@ import torch
 
 import the_annotated_transformer as tat
 from tests.helpers import ROOT
-from translator import scoring
 from translator.captions import caption_corpus
 from translator.model_folder import read_translator
 from translator.sources import MULTI30K_FILES, load_pairs
@@ -148,14 +147,6 @@ def test_one_sentence_gives_one_translation_and_a_list_gives_a_list():
     assert texts[1] == texts[3] == ""
     assert "dog" in texts[0] and "book" in texts[2] and "man" in texts[4].lower()
     assert tat.translate_lines(translator, iter(lines)) == texts
-
-
-@pytest.mark.parametrize("score", [tat.bleu, scoring.score])
-@pytest.mark.parametrize("sizes", [(1, 2), (2, 1)])
-def test_each_translation_needs_a_reference(score, sizes):
-    """Catches a score of the first lines alone."""
-    with pytest.raises(ValueError, match=f"are {sizes[0]} translations and {sizes[1]} references"):
-        score(*(["A dog runs fast."] * size for size in sizes))
 
 
 def test_what_is_missing_is_fetched(monkeypatch, tmp_path):

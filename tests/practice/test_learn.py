@@ -40,13 +40,10 @@ def pupil(path: Path, source: str) -> learner.Learner:
     return learner.Learner(module, lambda number: worker.place(number, str(path)), task)
 
 
-MATRIX = "self.h, self.W = h, W"
 FFN = "return F.relu(x @ W_1 + b_1) @ W_2 + b_2"
 OFF = ", where torch.no_grad or inference_mode is in force"
 # what is replaced, by what, and the line in which the gradient is lost then
 LOST = {
-    "Parameter": (MATRIX, "self.h = h\n        self.W = [nn.Parameter(w) for w in W]",
-                  "self.W = [nn.Parameter(w) for w in W]"),
     "detach": (FFN, "x = F.relu(x @ W_1 + b_1).detach()\n    return x @ W_2 + b_2",
                "x = F.relu(x @ W_1 + b_1).detach()"),
     "torch.tensor": (FFN, "W_1 = torch.tensor(W_1)\n    return F.relu(x @ W_1 + b_1) @ W_2 + b_2",
@@ -54,12 +51,8 @@ LOST = {
     "item": (FFN, "x.max().item()\n    b_1 = torch.tensor([b.item() for b in b_1])\n"
                   "    return F.relu(x @ W_1 + b_1) @ W_2 + b_2",
              "b_1 = torch.tensor([b.item() for b in b_1])"),
-    "numpy": (FFN, "b_1 = torch.from_numpy(b_1.detach().numpy())\n"
-              "    return F.relu(x @ W_1 + b_1) @ W_2 + b_2",
-              "b_1 = torch.from_numpy(b_1.detach().numpy())"),
     "no_grad": (FFN, "with torch.no_grad():\n        x = F.relu(x @ W_1 + b_1)\n    return x @ W_2 + b_2",
                 "x = F.relu(x @ W_1 + b_1)"),
-    "data": (FFN, "W_1 = W_1.data\n    return F.relu(x @ W_1 + b_1) @ W_2 + b_2", "W_1 = W_1.data"),
     "copy_": (FFN, "m = nn.Linear(*W_1.shape)\n    with torch.no_grad():\n"
               "        m.weight.copy_(W_1.T)\n    return F.relu(m(x) + b_1) @ W_2 + b_2",
               "m.weight.copy_(W_1.T)"),
@@ -134,18 +127,6 @@ def test_what_does_not_learn_is_told_why(name, tmp_path):
         student = pupil(tmp_path / "mine.py", source)
         for _ in range(4):
             student.update(PAIRS)
-
-
-def test_a_file_that_never_ends_is_ended(tmp_path, monkeypatch):
-    """In the worker, whose limits hold for learning, too."""
-    monkeypatch.setattr(learn, "CALL_SECONDS", 1)
-    loop = "def rate(step, d_model, warmup):\n    while True: print('on')\n"
-    (path := tmp_path / "mine.py").write_text(TORCH + "\n\n" + loop, "utf-8")
-    with closing(judge.Reader(path)) as reader:
-        model = SMALL.make_model(len(tat.LETTERS))
-        student = learn.Pupil(reader, model, SMALL, [tat.number_pair(345)])
-        with pytest.raises(learn.Stuck, match=r"line \d+: no answer within 1 seconds"):
-            student.update([tat.number_pair(345)])
 
 
 @pytest.mark.parametrize(("unseen", "wrong"), [(True, ""), (True, "gate 7"), (False, "gate 7")])

@@ -184,15 +184,6 @@ def test_rotated_keys_are_refused_where_the_cache_would_hold_them_turned():
     assert_refused(translator, "decoder.layers.1 (DecoderLayer)", STEPS, PAPER)
 
 
-def test_a_cross_attention_that_depends_on_the_position_of_its_query_is_refused():
-    """The rows of a beam stand in for positions there; catches a check without beams."""
-    translator = fresh()
-    attn = translator.model.decoder.layers[0].src_attn
-    weigh = tat.MultiHeadedAttention.weigh
-    attn.weigh = lambda Q, K, V, mask: weigh(attn, since.rotated(Q), K, V, mask)
-    assert_refused(translator, "decoder.layers.0 (DecoderLayer)", STEPS, PAPER)
-
-
 def test_another_norm_is_decoded_and_not_exported():
     """RMSNorm: decoding calls it as it is, but CTranslate2 would treat it as LayerNorm."""
     translator = fresh()

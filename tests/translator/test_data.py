@@ -12,7 +12,7 @@ import the_annotated_transformer as tat
 from tests.helpers import refused
 from translator.__main__ import main
 from translator.captions import CAPTION_SPLITS, CORPUS, captions
-from translator.corpus import encode_pairs, write_store
+from translator.corpus import write_store
 from translator.files import Refused
 from translator.run_folder import RunFolder
 from translator.settings import Settings
@@ -52,7 +52,6 @@ def test_plain_and_compressed_files_read_alike(tmp_path):
         ({"train_de": b"gut\nM\xe4dchen\n", "train_en": "a\nb\n"}, r"train\.de, line 2: not UTF-8"),
         ({"train_de": gzip.compress(b"a\n" * 999)[:-9], "train_en": "a\n"},
          r"train\.de\.gz: truncated"),
-
     ],
 )  # fmt: skip
 def test_damaged_files_are_refused_by_name_and_line(tmp_path, files, message):
@@ -134,18 +133,6 @@ def test_a_file_that_cannot_be_fetched_is_one_line_that_helps(site, tmp_path, co
     with pytest.raises(Refused, match=message):
         fetch_multi30k("val")
     assert not [*(tmp_path / "cache").iterdir()]
-
-
-@pytest.mark.parametrize("kind", ["words", "pieces"])
-def test_many_pairs_are_encoded_as_one_by_one(kind):
-    texts = load_pairs("captions", "train")[:100]
-    tokenizer = tat.learn_words(texts, LANGUAGES) if kind == "words" else tat.learn_bpe(texts, 200)
-    encode = tokenizer.encode
-    expected = [
-        tat.Pair([*encode(de, "de"), tat.EOS], [tat.BOS, *encode(en, "en"), tat.EOS])
-        for de, en in texts
-    ]
-    assert encode_pairs(tokenizer, texts, LANGUAGES) == expected
 
 
 def test_captions_are_distinct_have_one_translation_and_their_splits_do_not_overlap(monkeypatch):

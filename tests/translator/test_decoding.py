@@ -14,8 +14,6 @@ from tests.helpers import (
     greedy_by_hand,
     greedy_ids,
 )
-from translator.files import Refused
-from translator.search import Search
 from translator.stepping import StepwiseDecoder
 
 
@@ -132,19 +130,6 @@ def test_rows_of_a_cache_can_be_dropped_and_reordered(small_model, sentences):
     assert_close(steps, parallel[rows, 3:])
 
 
-def test_cache_projects_nothing_twice(small_model, sentences):
-    """Catches keys and values that are computed twice, the source's or a target position's."""
-    model = small_model(N=1)
-    seen = []
-    for W in (model.decoder.layers[0].src_attn.W_k, model.decoder.layers[0].src_attn.W_v):
-        W.register_forward_hook(lambda module, inputs, output: seen.append(output.shape[:2]))
-    decoder = StepwiseDecoder(model, sentences.src, sentences.src_mask)
-    for t in range(1, 6):
-        decoder.step(torch.full((3,), tat.BOS))
-        assert [past.size(2) for past in decoder.past[0]] == [t, t]
-    assert seen == [sentences.src.shape] * 2
-
-
 # --- Beam search ---
 @pytest.mark.parametrize(("beam", "alpha"), [(1, 0.6), (2, 0.0), (3, 0.6), (3, 2.5), (5, 1.5)])
 @both_beams
@@ -173,16 +158,3 @@ def test_the_widest_beam_finds_the_best_of_all_sequences(alpha, search):
         for row, source in zip(rows, src, strict=True):
             best = exhaustive_search(model, source.unsqueeze(0), 6, alpha)[1]
             assert row == best + [tat.PAD] * (len(row) - len(best))
-
-
-def test_beam_search_refuses_impossible_settings(small_model, sentences):
-    unlikely = [(4, float(alpha)) for alpha in ("-0.1", "10.1", "nan", "inf")]
-    for beam, alpha in [(0, 0.6), (-1, 0.6), *unlikely]:
-        with pytest.raises(
-            ValueError, match="beam must be a whole number, at least 1, and alpha from 0 to 10"
-        ):
-            tat.beam_search(small_model(), sentences.src, sentences.src_mask, 5, beam, alpha)
-        with pytest.raises(Refused, match="--beam must be at least 1|--alpha must be at least 0"):
-            Search(tat.Translator(small_model(), None), beam, alpha)
-    with pytest.raises(ValueError, match="a whole number, .* they are 2.0 and 0.6"):
-        tat.beam_search(small_model(), sentences.src, sentences.src_mask, 5, 2.0, 0.6)

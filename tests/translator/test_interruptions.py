@@ -94,7 +94,7 @@ def assert_same(run: Path, other: Path) -> None:
 def test_a_signal_lets_the_update_end_and_saves_it(
     finished, tmp_path, monkeypatch, capsys, name, step
 ):
-    """Catches lost updates, a lost validation, a wrong status, a run that can't go on from there."""
+    """Catches lost updates, a wrong exit status, and a run that can't go on from there."""
     number = getattr(signal, name)
     update = ParallelTrainer.update
 
@@ -251,12 +251,6 @@ def test_an_update_whose_gradient_is_not_finite_is_skipped_and_counted(
 
 
 # --- When there is a checkpoint, and which model is kept ---
-def test_checkpoints_come_by_updates_and_by_minutes():
-    every = Limits(checkpoint_every=100, checkpoint_minutes=2.0)
-    assert every.due(Progress(step=200, seconds=10.0), 0.0)
-    assert every.due(Progress(step=201, seconds=130.0), 10.0)
-    assert not every.due(Progress(step=201, seconds=129.0), 10.0)
-    assert Limits(checkpoint_every=300).due(Progress(step=10**6, seconds=1e9), 0.0) is False
 
 
 def test_the_best_model_is_kept_and_patience_ends_a_run(tmp_path, monkeypatch, capsys):

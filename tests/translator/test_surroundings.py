@@ -202,12 +202,6 @@ def test_no_translation_has_entities(capsys):
     assert tat.translate_lines(tat.load_translator(model_folder()), lines) == ["A dog & a cat.", ""]
 
 
-def test_a_sentence_that_begins_with_a_dash_is_told_where_to_go(capsys):
-    for sentence in ("- Guten Tag.", "-1 Grad."):
-        assert "comes last, after --" in refused(capsys, ["translate", sentence])
-        assert main(["translate", "--beam", "1", "--", sentence]) == 0
-
-
 # --- Files of others, and the document's own ---
 
 

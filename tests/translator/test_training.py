@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,15 +10,14 @@ from torch.testing import assert_close
 
 import the_annotated_transformer as tat
 from tests.helpers import assert_gradient_of_the_loss, uneven_pairs
-from translator.__main__ import without_bleu
 from translator.corpus import encode_pairs
 from translator.files import model_folder
 from translator.model_folder import read_translator
 from translator.scoring import score
 from translator.search import Search
-from translator.settings import Limits, Progress, Settings, build_model
+from translator.settings import Settings, build_model
 from translator.sources import load_pairs
-from translator.trainer import Muon, ParallelTrainer, greedy_bleu, make_optimizers, sample
+from translator.trainer import Muon, ParallelTrainer, greedy_bleu, make_optimizers
 
 # --- Updates ---
 
@@ -174,22 +172,6 @@ def test_the_quick_score_is_that_of_the_search():
     assert greedy_bleu(translator.model, translator.tokenizer, ids) == pytest.approx(expected)
 
 
-def test_sentences_of_a_validation_are_spread_over_it():
-    """Catches the first ones alone, a long one, and a run whose model can't be translated with."""
-    pairs = [tat.Pair([i], [i]) for i in range(450)]
-    pairs[7:7] = [tat.Pair([5] * 201, [5])]
-    rows = [pair.src[0] for pair in sample(pairs)]
-    assert len(rows) == 200 == len(set(rows)) and rows[0] == 0 and rows[-1] > 440
-    assert sorted(rows) == rows and sample(pairs[:5]) == pairs[:5]
-    model = small_trainer().model
-    for shard, val_pairs, message in (
-        (True, pairs, "whole model"),
-        (False, pairs[7:8], "no held-out"),
-    ):
-        assert message in without_bleu(SimpleNamespace(val_pairs=val_pairs), model, shard)
-    assert without_bleu(SimpleNamespace(val_pairs=pairs), model, shard=False) == ""
-
-
 # --- The end of a run ---
 def test_the_rate_rises_and_falls_in_straight_lines_if_the_end_is_known():
     """Catches a fall by a root, a peak elsewhere, and not Equation (3) where no end is known."""
@@ -202,19 +184,6 @@ def test_the_rate_rises_and_falls_in_straight_lines_if_the_end_is_known():
     paper = small_trainer()
     paper.step, paper.left = 40, 0.01
     assert paper.rate() == tat.rate(40, 16, 1.0, 10)
-
-
-@pytest.mark.parametrize(
-    ("limits", "left"),
-    [
-        ({"steps": 10}, 0.3), ({"minutes": 1, "steps": 70}, 0.5),
-        ({"epochs": 2, "patience": 3}, 0.25), ({"patience": 3}, None), ({}, 59 / 60),
-    ],
-)  # fmt: skip
-def test_what_is_left_of_a_run(limits, left):
-    """Without any limit it ends after half an hour; nobody knows when patience will."""
-    progress = Progress(step=7, epoch=1, batch=10, seconds=30, since_best=2)
-    assert Limits(**limits).left(progress, 20) == pytest.approx(left)
 
 
 def test_a_growing_dropout_follows_the_passes():

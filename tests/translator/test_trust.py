@@ -363,17 +363,6 @@ def test_evaluation_is_held_beside_training(trained):
         assert [symptom.test for symptom in symptoms if symptom.state == "ill"] == ill
 
 
-def test_a_best_model_and_a_held_out_share_are_examined(trained, few_pairs, tmp_path, capsys):
-    """Without tokens in its folder, and with a source that has no val."""
-    assert main(["doctor", str(trained / "best")]) == 0
-    data = caption_files(tmp_path / "data", train=200)
-    command = ["doctor", str(trained / "best"), "--data", str(data)]
-    assert main([*command, "--held-out", "0.2"]) == 0
-    out = capsys.readouterr().out
-    assert out.count("undertrained") == 2 and "[swap]" in out and "BLEU" in out
-    assert main(command) == 2
-
-
 def test_a_training_that_learns_nothing_says_so_once(tmp_path, capsys):
     """And one that learns doesn't."""
     data = caption_files(tmp_path / "data", train=100, val=40)

@@ -116,7 +116,8 @@ def logits(x, table):
 
 
 def translate(src, w, h, bos, eos, longest):
-    memory, written = encoder(src, None, w["encoder"], h), [bos]
+    memory = encoder(src, None, w["encoder"], h)
+    written = [bos]
     while len(written) <= longest and written[-1] != eos:
         T = range(len(written))
         x = decoder(written, memory, None, [[j <= i for j in T] for i in T], w["decoder"], h)

@@ -94,7 +94,8 @@ def logits(x, table):
 
 
 def translate(src, w, h, bos, eos, longest):
-    memory, written = encoder(src, None, w["encoder"], h), [bos]
+    memory = encoder(src, None, w["encoder"], h)
+    written = [bos]
     while len(written) <= longest and written[-1] != eos:
         tgt_mask = np.tri(len(written), dtype=bool)
         x = decoder(np.array(written), memory, None, tgt_mask, w["decoder"], h)

@@ -115,7 +115,8 @@ def shift(ids):
 
 
 def loss(logits, target, smoothing, pad):
-    log_p, known = logits.log_softmax(1), target != pad
+    log_p = logits.log_softmax(1)
+    known = target != pad
     right = log_p.gather(1, target[:, None])[:, 0]
     others = (log_p.sum(1) - log_p[:, pad]) / (logits.size(1) - 1)
     return -((1 - smoothing) * right + smoothing * others)[known].sum()
