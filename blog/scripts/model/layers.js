@@ -137,16 +137,15 @@ export class Model {
     return ids.map((id) => row(id).map((value) => value * scale));
   }
 
-  /** The same with the positions from `start` on, or with those in `order`.
-   *  @param {Embedding} embedding @param {number[]} ids @param {number} [start]
-   *  @param {number[] | null} [order] */
-  embed(embedding, ids, start = 0, order = null) {
+  /** The same with the positions from `start` on.
+   *  @param {Embedding} embedding @param {number[]} ids */
+  embed(embedding, ids, start = 0) {
     const { d_model, positions } = this.config;
     const { positions: learned } = embedding;
     const scaled = this.scaled(embedding, ids);
     if (positions === "none") return scaled;
     return scaled.map((vector, t) => {
-      const place = order ? order[t] : start + t;
+      const place = start + t;
       if (learned && place >= learned.shape[0])
         throw new Error(`only ${learned.shape[0]} positions are learned`);
       const at = learned
@@ -156,16 +155,15 @@ export class Model {
     });
   }
 
-  /** The encoder's input. @param {number[]} ids @param {number[] | null} [order] */
-  source(ids, order = null) {
-    if (!this.positions) return this.scaled(this.src_embed, ids);
-    return this.embed(this.src_embed, ids, 0, order);
+  /** The encoder's input. @param {number[]} ids */
+  source(ids) {
+    return this.positions ? this.embed(this.src_embed, ids) : this.scaled(this.src_embed, ids);
   }
 
   /** Ids of the source, EOS included: the memory, and the weights of every layer, position and
-   *  head. @param {number[]} ids @param {SourceChanges} [changes] */
-  encode(ids, { order = null, hidden = null } = {}) {
-    let x = this.source(ids, order);
+   *  head. @param {number[]} ids @param {Set<number> | null} [hidden] tokens that nobody looks at */
+  encode(ids, hidden = null) {
+    let x = this.source(ids);
     const at = this.positions ? undefined : 0; // rotary positions, all alike
     const weights = this.encoder.layers.map(({ self_attn, feed_forward, sublayer }) => {
       /** @type {LayerWeights} */
@@ -180,7 +178,7 @@ export class Model {
       x = sublayer[1].forward(x, (y) => feed_forward.forward(y));
       return weightsOfLayer;
     });
-    return { memory: this.encoder.norm.forward(x), weights, hidden };
+    return { memory: this.encoder.norm.forward(x), weights };
   }
 
   /** The attentions of all layers. @param {Kind} kind */

@@ -10,12 +10,12 @@ const LARGEST_CELL_PX = 34;
 const MAP_PX = 480;
 
 /** @param {import("./tokens.js").Item} item */
-export const startClass = ({ start }) => (start ? "start" : "");
+const startClass = ({ start }) => (start ? "start" : "");
 const shade = (/** @type {number} */ weight) => `--a:${opacity(weight).toFixed(3)}`;
 
 /** Only a weight of exactly 0 counts as masked, so a leak through the mask would show.
  *  @param {Figure} figure @param {number} q @param {number} k */
-export const isMasked = ({ state, view: { keys, queries, weights } }, q, k) =>
+const isMasked = ({ state, view: { keys, queries, weights } }, q, k) =>
   state.kind === "decoder" &&
   keys[k].members[0] > Math.max(...queries[q].members) &&
   weights[q][k] === 0;
@@ -83,10 +83,8 @@ function describeMap(/** @type {Figure} */ { $, state, view, finger }) {
   const cut =
     queries.length < all ? say("Rows {from} to {to} of {all}, those around the step. ", rows) : "";
   const how = finger.matches
-    ? say("Tap a cell to read it and to keep its query’s lines.")
-    : say(
-        "Point at a cell, or use Tab and the arrow keys. Click it (or press Enter) to keep its query’s lines.",
-      );
+    ? say("Tap a cell to read it.")
+    : say("Point at a cell, or use Tab and the arrow keys.");
   $("readout").textContent = cut + how;
 }
 
