@@ -122,7 +122,7 @@ export function* greedySteps(
   model,
   src,
   choose = (logits) => largest(logits, 1)[0],
-  { forced = [], hidden = null } = {},
+  { forced, hidden } = {},
 ) {
   const { memory } = model.encode(src, hidden);
   const decoder = new CachedDecoder(model, memory, hidden);
@@ -130,7 +130,7 @@ export function* greedySteps(
   let id = BOS;
   do {
     const { logits } = decoder.step([id]);
-    id = forced[ids.length - 1] ?? choose(logits[0]);
+    id = forced?.[ids.length - 1] ?? choose(logits[0]);
     ids.push(id);
     yield ids.length;
   } while (id !== EOS && ids.length < src.length + MORE);
@@ -165,7 +165,7 @@ function extended(logits, nodes, rows, beam, forced) {
  *  @param {Model} model @param {number[]} src @param {number} [beam] @param {number} [alpha]
  *  @param {SearchOptions} [options]
  *  @returns {Search<{ ids: number[], nodes: BeamNode[], best: number | null }>} */
-export function* beamSteps(model, src, beam = BEAM, alpha = ALPHA, { forced = [], hidden = null } = {}) {
+export function* beamSteps(model, src, beam = BEAM, alpha = ALPHA, { forced, hidden } = {}) {
   const limit = src.length + MORE;
   const { memory } = model.encode(src, hidden);
   const decoder = new CachedDecoder(model, memory, hidden);
@@ -179,10 +179,8 @@ export function* beamSteps(model, src, beam = BEAM, alpha = ALPHA, { forced = []
   for (let step = 1; step < limit; step++) {
     const { logits } = decoder.step(rows.map((row) => nodes[row].id));
     const going = [];
-    for (const { row, node } of extended(logits, nodes, rows, beam, forced[step - 1]).slice(
-      0,
-      open,
-    )) {
+    const bestFirst = extended(logits, nodes, rows, beam, forced?.[step - 1]);
+    for (const { row, node } of bestFirst.slice(0, open)) {
       const place = nodes.push(node) - 1;
       if (node.id !== EOS && step + 1 < limit) {
         going.push({ row, place });

@@ -291,8 +291,7 @@ export class Figure {
   showControls() {
     const { $, content, engine, options } = this;
     const { samples = [], provocations = [], language } = content;
-    for (const id of ["live", "own"])
-      $(id).hidden = !engine;
+    for (const id of ["live", "own"]) $(id).hidden = !engine;
     $("maps").open = Boolean(options.open);
     const option = (/** @type {string} */ value) => el("option", { value }, value);
     $("captions").append(...samples.map(option));
