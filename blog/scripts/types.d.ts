@@ -21,7 +21,7 @@ type Config = {
 type Visible = { keys: Vectors; values: Vectors; hidden?: Set<number> | null };
 /** Where a head's part of keys and of values begins, and how wide it is. */
 type Part = [keyStart: number, keyWidth: number, valueStart: number, valueWidth: number];
-type HeadOutput = { output: Float32Array; weights: Float64Array };
+type HeadOutput = { output: Float32Array; weights: Float64Array; scores: Float64Array };
 /** A function in place of Equation (1). */
 type OwnAttention = (queries: Vectors, visible: Visible, part: Part) => HeadOutput[];
 /** (positions, heads, keys) */

@@ -2,6 +2,7 @@
 // that it can be stopped.
 
 import { ALPHA, BEAM, beamSteps, greedySteps } from "./decoding.js";
+import { lineSteps } from "./greedy_translator.js";
 import { lens, neighbours, patched, switched, trace, without } from "./trace.js";
 
 /** What the page sends; each job reads some of it. `forced` and `hidden` are SearchOptions.
@@ -34,6 +35,10 @@ const JOBS = {
     const { sentence, search, forced = [], hidden = [], switches } = question;
     const job = () => translated(translator, question);
     return yield* once(["translate", sentence, search, switches, forced, hidden], job);
+  },
+  /** @param {Translator} translator @param {Question} question */
+  *line(translator, { sentence }) {
+    return yield* lineSteps(translator, sentence);
   },
   /** @param {Translator} translator @param {Question} question */
   *facts(translator, { sentence, switches }) {

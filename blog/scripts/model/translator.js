@@ -42,7 +42,7 @@ export class Translator {
    *  @param {number[]} src @param {number[]} ids @param {Set<number> | null} [hidden] */
   attentionMaps(src, ids, hidden) {
     const { tokenizer } = this;
-    const { memory, weights } = this.model.encode(src, hidden);
+    const { memory, layers } = this.model.encode(src, hidden);
     const cached = new CachedDecoder(this.model, memory, hidden);
     const steps = ids.slice(0, -1).map((id, t) => {
       const { logits, decoder, cross, whole } = cached.step([id]);
@@ -52,13 +52,13 @@ export class Translator {
       return { decoder, cross, whole, taken };
     });
     const maps = {
-      encoder: this.byHead(weights),
+      encoder: this.byHead(layers.map(({ weights }) => weights)),
       // without the mask, as all looks at all in the end
       decoder: this.byHead(
         steps[steps.length - 1].whole ??
-          weights.map((_, n) => steps.map((step) => step.decoder[n][0])),
+          layers.map((_, n) => steps.map((step) => step.decoder[n][0])),
       ),
-      cross: this.byHead(weights.map((_, n) => steps.map((step) => step.cross[n][0]))),
+      cross: this.byHead(layers.map((_, n) => steps.map((step) => step.cross[n][0]))),
     };
     return {
       source: tokenizer.tokens(src),
