@@ -531,8 +531,7 @@ def explain(sentence: str, *, out: Path, model: Model = None) -> None:
     if not sentence.strip():
         raise Refused("the sentence is blank")
     folder, sentence = model_folder(model), plain(sentence)
-    translator, data = read_translator(folder), read_json(folder / "config.json").get("data", "")
-    page, translation = explorer.page(translator, folder.name, sentence, data)
+    page, translation = explorer.page(read_translator(folder), folder.name, sentence)
     write_text(out, page)
     print(f"{sentence}\n{translation}\n{out}")
 

@@ -16,7 +16,6 @@ import torch
 import since_2017 as since
 import the_annotated_transformer as tat
 from the_annotated_transformer import Transformer, Translator
-from translator.captions import caption_corpus, token_links
 from translator.export import check_papers
 from translator.files import Refused
 from translator.search import Search
@@ -45,7 +44,7 @@ def figure(content: dict[str, Any]) -> str:
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     data = data.replace("<", "\\u003c")  # no "</script>" in it
     data = f'<script type="application/json" id="explorer-content">{data}</script>'
-    return f"{html}<style>\n{style}</style>\n{data}\n{weights}"
+    return f'{html}<style id="style-panels">\n{style}</style>\n{data}\n{weights}'
 
 
 def uniform(model: Transformer) -> bool:
@@ -133,28 +132,13 @@ def recorded(search: Search, sentence: str, top: int = 5) -> dict[str, Any]:
     return record._asdict() | {"maps": maps, "steps": steps, "nodes": None, "best": None}
 
 
-def known_alignment(translator: Translator, sentence: str) -> dict[str, Any] | None:
-    """The true links of a grammar's caption and its reference, as tokens; None for others."""
-    wanted = sentence.strip()
-    caption = next((caption for caption in caption_corpus() if caption.de == wanted), None)
-    if caption is None or translator.languages != ("de", "en"):
-        return None
-    sides = [translator.tokenizer.encode(text, "") for text in (caption.de, caption.en)]
-    source, target = (translator.tokenizer.tokens(ids) for ids in sides)
-    links = sorted(token_links(caption, source, target))
-    return {"source": [*source, "</s>"], "predicted": [*target, "</s>"], "links": links}
-
-
-def content(translator: Translator, name: str, sentence: str, data: str = "") -> dict[str, Any]:
+def content(translator: Translator, name: str, sentence: str) -> dict[str, Any]:
     """What the figure shows: a sentence, and the model itself or else its recorded translations.
 
-    data: what the model was trained on; for captions of the grammar, the true alignment is shown
-    as well. Raises ValueError for a blank sentence.
+    Raises ValueError for a blank sentence.
     """
     language = translator.languages[0]
     facts: dict[str, Any] = {"name": name, "sentence": sentence, "language": language}
-    if data == "captions" and not translator.tokenizer.words:
-        facts["alignment"] = known_alignment(translator, sentence)
     if model := model_content(translator, name):
         notes = ABOUT.get(name, {})
         sentences = {kind: notes.get(kind, []) for kind in ("samples", "provocations")}
@@ -164,8 +148,8 @@ def content(translator: Translator, name: str, sentence: str, data: str = "") ->
     return facts | {"recorded": records}
 
 
-def page(translator: Translator, name: str, sentence: str, data: str = "") -> tuple[str, str]:
-    """A sentence's page in HTML, and the beam's translation; `name` and `data` as in `content`.
+def page(translator: Translator, name: str, sentence: str) -> tuple[str, str]:
+    """A sentence's page in HTML, and the beam's translation; `name` as in `content`.
 
     Raises ValueError for a blank sentence, and as `Search` does.
     """
@@ -173,7 +157,7 @@ def page(translator: Translator, name: str, sentence: str, data: str = "") -> tu
     translation = (search := Search(translator, tat.BEAM)).translate([sentence], notes.append)[0]
     if search.lost:
         raise Refused(notes[-1])
-    facts = content(translator, name, sentence, data)
+    facts = content(translator, name, sentence)
     html, script = ((PARTS / name).read_text("utf-8") for name in ("page.html", "explain.js"))
     body = f"{figure(facts)}<script>\n{script}</script>\n"
     return html.replace("<!-- figure -->", body), translation

@@ -69,12 +69,10 @@ class Engine {
 
 export const engine = (/** @type {ModelContent} */ model) => new Engine(model);
 
-/** What explorer.py writes: `engine` is there if the model is, else what it `recorded` by search;
- *  `alignment` has links of tokens' places.
+/** What explorer.py writes: `engine` is there if the model is, else what it `recorded` by search.
  *  @typedef {{ name: string, sentence: string, language?: string, model?: ModelContent,
  *    engine?: Engine, recorded: Record<string, Result>, samples?: string[],
- *    provocations?: { sentence: string, teaches: string }[], alignment?: { source: string[],
- *      predicted: string[], links: [number, number][] } }} Content */
+ *    provocations?: { sentence: string, teaches: string }[] }} Content */
 
 /** What explorer.py wrote into the page; a model in it begins to load.
  *  @returns {Promise<Content>} */

@@ -57,7 +57,7 @@ export class Figure {
   constructor(host, content, options) {
     this.root = host.attachShadow({ mode: "open" });
     const template = /** @type {HTMLTemplateElement} */ (byId("explorer-figure"));
-    this.root.append(template.content.cloneNode(true));
+    this.root.append(byId("style-panels").cloneNode(true), template.content.cloneNode(true));
     host.classList.toggle("first", Boolean(options.first));
     this.content = content;
     /** @type {Engine | undefined} */

@@ -3,7 +3,6 @@
 import { all, targetOf } from "../../page/dom.js";
 import { direction } from "../../page/language.js";
 import { withHead } from "../switches.js";
-import { readCell } from "./heat.js";
 import { drawMaps, headChoices } from "./maps.js";
 import { drawStep, go, idsOf, play, stop, take } from "./steps.js";
 import { lightUp } from "./strips.js";
@@ -107,18 +106,6 @@ const LISTENERS = {
       if ($("switch").checked && head !== "mean") flip();
     });
     rove(figure, $("overview"), "button", () => headChoices(figure).length);
-  },
-  heat(figure) {
-    const heat = figure.$("heat");
-    const cellOf = (/** @type {Event} */ event) => within(event, "tbody td");
-    on(heat, "pointerover focusin", (event) => readCell(figure, cellOf(event)));
-    on(heat, "focusin", () => {
-      // or the arrow keys could move to a cell under the sticky labels
-      const [columns, { cells }] = heat.rows;
-      figure.$("heat-box").style.scrollPadding =
-        `${columns.offsetHeight}px 0 0 ${cells[0].offsetWidth}px`;
-    });
-    rove(figure, heat, "tbody td", () => figure.view.keys.length);
   },
   strips(figure) {
     listenToStrip(figure, "source");
