@@ -1320,8 +1320,7 @@ def sample_decode(
 
 
 # %% [markdown]
-# > (On the web page, the [live figure](the_annotated_transformer.ipynb#The-Annotated-Transformer) can also "draw at
-# > random".) Below are three translations, drawn at temperature 1 with `top_p` = 0.9.
+# > Below are three translations, drawn at temperature 1 with `top_p` = 0.9.
 
 
 # %%

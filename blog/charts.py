@@ -35,9 +35,10 @@ RANGE = {
 UNKNOWN_WIDTH = 640  # of the picture, if the chart takes the width of its container
 STYLE = Path(__file__).parent / "template" / "base.css"
 VARIABLE = re.compile(r"--(\w+): light-dark\((#\w+), (#\w+)\)")
-COLOUR = re.compile(r"(#[0-9a-f]{3,8}\b|rgb\([^)]*\))")
+COLOUR = re.compile(r"(#[0-9a-f]{3,8}\b)")
 PHONE_WIDTH = 350  # of a chart there
 WIDE = 720  # a single panel that is so wide scrolls there
+MOST_LABELS = 3000  # with more marks, nobody points at one
 LEAST_SCALE = 0.7  # a smaller drawing couldn't be read, and scrolls
 
 
@@ -105,14 +106,37 @@ def themed(spec: dict[str, Any], theme: int) -> str:
 
 def drawing(spec: dict[str, Any]) -> str:
     """The chart as SVG, in the colours of both themes, between which the page's style chooses."""
-    texts = (themed(spec, theme) for theme in (0, 1))
-    light, dark = (vl_convert.vegalite_to_svg(text, vl_version=VERSION) for text in texts)
-    pairs = zip(COLOUR.split(light), COLOUR.split(dark), strict=True)
-    svg = "".join(piece if piece == other else f"light-dark({piece},{other})"
-                  for piece, other in pairs)  # fmt: skip
-    svg = re.sub(r'(\bid="|url\(#)', rf"\g<1>c{zlib.crc32(svg.encode())}-", svg)
+    light, dark = (COLOUR.split(svg_of(themed(spec, theme))) for theme in (0, 1))
+    pairs = zip(light, dark, strict=True)
+    svg = "".join(day if day == night else f"light-dark({day},{night})" for day, night in pairs)
     width = int(re.search(r'width="(\d+)', svg)[1])
     return svg.replace("<svg", f'<svg style="min-width: {LEAST_SCALE * width:.0f}px"', 1)
+
+
+def svg_of(text: str) -> str:
+    """What Vega draws of a specification, in fewer letters, with ids that no other drawing has."""
+    svg = re.sub(r"rgb\((.*?)\)", in_hex, vl_convert.vegalite_to_svg(text, vl_version=VERSION))
+    chart = zlib.crc32(re.sub('"config": .*', "", text).encode())
+    for n, name in enumerate(re.findall(r' id="(\w+)"', svg)):  # Vega counts on from chart to chart
+        svg = re.sub(rf'(["#]){name}\b', rf"\g<1>c{chart}-{n}", svg)
+    svg = re.sub(r' (role|aria-(?!label)\w+)="[^"]*"', "", svg)
+    if svg.count(" aria-label=") > MOST_LABELS:
+        return re.sub(r' aria-label="[^"]*"', "", svg)
+    return re.sub(r' aria-label="([^"]*)"', lambda label: f' data-label="{once(label[1])}"', svg)
+
+
+def in_hex(rgb: re.Match) -> str:
+    """A colour in fewer letters."""
+    return f"#{bytes(map(int, rgb[1].split(','))).hex()}"
+
+
+def once(label: str) -> str:
+    """What Vega says of a mark, without what it says twice: under a title and as a field."""
+    pieces = label.split("; ")
+    half = len(pieces) // 2
+    values = [piece.rpartition(": ")[2] for piece in pieces]
+    twice = sorted(values[:half]) == sorted(values[half:])
+    return "; ".join(pieces[:half] if twice else pieces)
 
 
 def stacked(spec: dict[str, Any]) -> dict[str, Any]:
@@ -126,7 +150,8 @@ def drawings(spec: dict[str, Any], width: int) -> list[str]:
     """The chart of this width, and one for a phone if it would be too small there."""
     whole = drawing(spec)
     single = not any(key in spec for key in ("hconcat", "vconcat", "concat", "facet", "repeat"))
-    if width * LEAST_SCALE <= PHONE_WIDTH or single and width >= WIDE:
+    is_map = "rect" in json.dumps(spec.get("mark", ""))
+    if width * LEAST_SCALE <= PHONE_WIDTH or single and (is_map or width >= WIDE):
         return [whole]
     legend = {"orient": "bottom", "columns": 1, "labelLimit": PHONE_WIDTH - 40}
     title = {"limit": PHONE_WIDTH, "anchor": "start"}

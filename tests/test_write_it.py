@@ -136,22 +136,17 @@ HABITS = {  # a rate that is written in Python's way, of which MicroPython lacks
     "a list's method": "z = [0, {rate}]\n    return z[max(range(2), key=z.__getitem__)]",
     "equals stay in order": "rows = sorted([(1, 2), *[(1, 1), (0, 0)] * 9], key=lambda r: r[0])\n"
     "    return {rate} if rows[9] == (1, 2) else 0",
-    "deque": "from collections import deque\n    ids = deque()\n    ids.append(1)\n"
-    "    return deque([0, {rate}], maxlen=1).pop()",
     "generators": "def rows():\n        yield from [*[1], {rate}]\n    return [*rows()][-1]",
     "print": "print('', flush=True)\n    return {rate}",
     "math": "from math import prod\n    return prod([{rate}, 1.0])",
     "all of math": "return math.prod([1], start={rate}) * math.sqrt(1) * math.sumprod([1], [1])",
-    "operator": "from operator import mul\n    return functools.reduce(mul, [1, {rate}])",
     "statistics": "from statistics import mean, pstdev\n    return mean([{rate}]) + pstdev([1, 1])",
-    "itertools": "from itertools import accumulate, chain, product\n"
-    "    assert list(product([1], [2])) == [(1, 2)] and list(accumulate([1, 2])) == [1, 3]\n"
+    "itertools": "from itertools import accumulate, chain\n"
+    "    assert list(accumulate([1, 2])) == [1, 3]\n"
     "    return list(chain.from_iterable([[{rate}]]))[0]",
-    "counter": "from collections import Counter\n    return Counter('aab')['a'] / 2 * {rate}",
     "types": "x: Rows = {rate}\n    return x",
 }
 BEGINNING = """from __future__ import annotations
-import functools
 import math
 from collections.abc import Sequence
 from typing import List, Optional

@@ -1,10 +1,9 @@
 // The page that `export --to page` writes: a field, and its translation.
 
 import { byId, el } from "./page/dom.js";
+import { engine as startEngine } from "./page/engine.js";
 import { isolated, say } from "./page/language.js";
-import { startWorker } from "./page/worker.js";
 import { doubtful } from "./views/trust.js";
-import source from "bundle:./model/greedy_worker.js";
 
 const PAUSE_MS = 400; // since the last key; then what was typed is translated
 
@@ -53,38 +52,32 @@ function showLine(/** @type {Translation} */ line) {
   output.append(el("p", { className: "note", dir: "auto" }, text));
 }
 
-let last = 0;
 let shown = "";
+let last = new AbortController();
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
 
-function translate() {
+/** A new text takes the place of the one before. */
+async function translate() {
   clearTimeout(timer);
   const text = field.value.replace(/\s+$/, "");
   if (text === shown) return;
   shown = text;
-  last += 1;
-  output.setAttribute("aria-busy", "true");
-  worker.postMessage({ id: last, text });
+  last.abort();
+  last = new AbortController();
+  const { signal } = last;
+  output.ariaBusy = "true";
+  for (const [place, sentence] of text.split("\n").entries()) {
+    const line = await engine.ask("line", { sentence }, { signal });
+    if (!place) output.replaceChildren();
+    showLine(line);
+    byId("legend").hidden = !output.querySelector("u");
+  }
+  output.ariaBusy = "false";
 }
 
-/** What the worker posts.
- * @param {{ id: number, place: number, ready?: boolean, finished?: boolean, failed?: string }
- *   & Translation} data */
-function heard(data) {
-  if (data.failed) return refuse(data.failed);
-  if (data.ready) {
-    byId("state").textContent = "";
-    return translate();
-  }
-  if (data.id !== last) return;
-  if (data.finished) output.setAttribute("aria-busy", "false");
-  else {
-    if (!data.place) output.replaceChildren();
-    showLine(data);
-  }
-  byId("legend").hidden = !output.querySelector("u");
-}
+const tryTo = () =>
+  translate().catch((error) => error.name === "AbortError" || refuse(error.message));
 
 function refuse(/** @type {string} */ message) {
   byId("state").textContent = say("This browser cannot translate: {message}", { message });
@@ -109,15 +102,18 @@ for (const element of document.querySelectorAll("[data-say]"))
   element.textContent = say(element.textContent);
 field.addEventListener("input", () => {
   clearTimeout(timer);
-  timer = setTimeout(translate, PAUSE_MS);
+  timer = setTimeout(tryTo, PAUSE_MS);
 });
 field.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
-  translate();
+  tryTo();
 });
-const worker = startWorker(source, heard);
-worker.onerror = (event) => refuse(event.message);
-const weights = byId("weights").textContent;
-worker.postMessage({ content: { ...content.model, weights } });
+const engine = startEngine({ ...content.model, weights: byId("weights").textContent });
+engine.ready
+  .then(() => {
+    byId("state").textContent = "";
+    tryTo();
+  })
+  .catch(({ message }) => refuse(message));
 offerInstallation();

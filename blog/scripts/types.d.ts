@@ -21,17 +21,16 @@ type Config = {
 type Visible = { keys: Vectors; values: Vectors; hidden?: Set<number> | null };
 /** Where a head's part of keys and of values begins, and how wide it is. */
 type Part = [keyStart: number, keyWidth: number, valueStart: number, valueWidth: number];
-type HeadOutput = { output: Float32Array; weights: Float64Array };
+type HeadOutput = { output: Float32Array; weights: Float64Array; scores: Float64Array };
 /** A function in place of Equation (1). */
 type OwnAttention = (queries: Vectors, visible: Visible, part: Part) => HeadOutput[];
 /** (positions, heads, keys) */
 type LayerWeights = Float64Array[][];
 /** What takes the place of an attention's output. */
 type Change = (kind: Kind, layer: number, output: Vectors) => Vectors;
-/** Positions that tokens have instead of their own, and tokens that nobody looks at. */
-type SourceChanges = { order?: number[] | null; hidden?: Set<number> | null };
-/** `forced`: the tokens that a translation begins with. */
-type SearchOptions = { forced?: number[]; changes?: SourceChanges };
+/** `forced`: the tokens that a translation begins with; `hidden`: those of the source that nobody
+ *  looks at. */
+type SearchOptions = { forced?: number[]; hidden?: Set<number> | null };
 /** A token in a beam. p: its log-probability; logP: that of all up to it; score: of an ended one */
 type BeamNode = {
   id: number;
@@ -69,7 +68,7 @@ type DecoderStep = {
 };
 /** It yields the number of the step, so that whoever runs it can pause or stop between two. */
 type Search<Outcome> = Generator<number, Outcome, void>;
-type SearchName = "beam" | "greedy" | "sample";
+type SearchName = "beam" | "greedy";
 /** What the model computed for a figure, and for the panels. */
 type Result = import("./model/jobs.js").Result;
 type Figure = import("./views/figure.js").Figure;

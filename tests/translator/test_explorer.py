@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import since_2017 as since
 import the_annotated_transformer as tat
 from blog.style import run_node
 from tests.helpers import ROOT, SOAK, node, offline_tab
@@ -249,23 +248,6 @@ def test_the_translations_are_those_of_the_program(shipped, sentences):
         assert len(different) <= len(lines) / 100, different
 
 
-def test_sampling_draws_from_the_nucleus(shipped):
-    """The document's `nucleus` agrees, and a draw at the lowest temperature is the greedy one."""
-    logits = torch.randn(50, generator=torch.Generator().manual_seed(0)) * 2
-    choices = [(1.0, 1.0), (0.7, 0.9), (1.5, 0.4), (1.0, 0.0)]
-    calls = [[logits.tolist(), *choice] for choice in choices]
-    nuclei = computed(shipped, "given.map((call) => Decoding.nucleus(...call))", calls)
-    for nucleus, choice in zip(nuclei, choices, strict=True):
-        expected = since.nucleus(logits[None], *choice)[0]
-        assert torch.allclose(torch.tensor(nucleus).float(), expected, atol=1e-6)
-    src = [*shipped.tokenizer.encode("Ein Hund.", "de"), tat.EOS]
-    draw = "(logits) => Decoding.drawn(Decoding.nucleus(logits, 0.01, 1))"
-    searches = f"Decoding.greedyDecode(translator.model, given, {draw})"
-    searches += ", Decoding.greedyDecode(translator.model, given)"
-    drawn, greedy = computed(shipped, f"[{searches}]", src)
-    assert drawn == greedy
-
-
 def test_recorded_weights_are_those_that_the_page_computes(shipped):
     recorded = explorer.recorded(Search(shipped, tat.BEAM), SENTENCE)
     src = computed(shipped, "translator.source(given)", SENTENCE)
@@ -300,23 +282,6 @@ def test_a_sentence_is_translated_and_stepped_through(tab, shipped):
     assert weight(5) > weight(2)
     tab.click("#forward")
     assert tab.text("#step-readout").startswith("Step 6")
-
-
-def test_a_drawn_translation_shows_what_it_was_drawn_from(tab):
-    """A nucleus of one token has that token at 100%; the shaded tokens say whose they are."""
-    tab.locator("input[value=sample]").check()
-    # with 1, the tail that label smoothing has taught would be drawn from
-    assert tab.locator("#top-p").input_value() == "0.9"
-    tab.locator("#top-p").fill("0.1")
-    tab.locator("#again").click()
-    tab.answered()
-    shares = tab.locator("#target small").all_text_contents()
-    assert len(shares) > 3 and set(shares) == {"100%"}
-    # no token of 0%
-    assert tab.locator("#likeliest i").count() == 1 and tab.locator("#drawn-from").is_visible()
-    tab.locator("#source button").nth(0).hover()
-    assert "looks in the encoder (layer 4, mean of heads)" in tab.text("#shades")
-    tab.locator("input[value=beam]").check()
 
 
 def test_the_tree_shows_the_search(tab):
@@ -403,28 +368,9 @@ def test_another_token_is_taken_and_the_sentence_goes_on(tab, shipped):
     assert tab.translation() == before
 
 
-def test_later_tokens_are_guessed_before_they_are_seen(tab):
-    tab.click("#tree-box summary")
-    tab.check("#guess")
-    # they would tell
-    assert not tab.locator("#tree-box").is_visible() and not tab.locator("#maps").is_visible()
-    tab.locator("#step-readout", has_text="comes next").wait_for()
-    seen = tab.locator("#target li:not(.later):not(.unseen)")
-    assert seen.count() == 0
-    assert tab.text("#translation") == "…" and "%" not in tab.text("#likeliest")
-    first, second = tab.locator("#target bdi").all_text_contents()[:2]
-    tab.locator("#likeliest button", has_text=re.compile(f"^{first}$")).click()
-    tab.locator("#step-readout", has_text="You guessed it.").wait_for()
-    assert seen.count() == 1 and tab.text("#count").startswith("1 of 1")
-    tab.click("#forward")
-    tab.locator("#likeliest button").filter(has_not_text=re.compile(f"^{second}$")).first.click()
-    assert "1 of 2" in tab.text("#count") and seen.count() == 2
-
-
-def test_tokens_are_hidden_and_change_places(tab):
-    """A hidden token has no weight in any map; both changes are said, and the words they change."""
+def test_tokens_are_hidden(tab):
+    """A hidden token has no weight in any map; it is said, and the words that it changes."""
     before = tab.translation()
-    tab.select_option("#touch", "hide")
     tab.locator("#source button").nth(2).click()
     tab.locator("#compared", has_text="Hidden: “Junge”").wait_for()
     maps = tab.evaluate(
@@ -436,11 +382,6 @@ def test_tokens_are_hidden_and_change_places(tab):
     )
     assert maps == [0, 0]
     assert tab.translation() != before and tab.locator("#compared mark").count() > 0
-    tab.locator("#source button").nth(2).click()
-    tab.locator("#compared").wait_for(state="hidden")
-    tab.select_option("#touch", "swap")
-    tab.locator("#source button").nth(0).click()
-    tab.locator("#compared", has_text="Positions swapped: “Ein” ⇄ “kleiner”").wait_for()
     tab.click("#compared button")  # where the change is told
     tab.locator("#compared").wait_for(state="hidden")
     assert tab.translation() == before

@@ -10,15 +10,16 @@ export function attention(
   [keyStart, keyWidth, valueStart, valueWidth],
   divisor = Math.sqrt(keyWidth),
 ) {
-  const scores = keys.map((key, s) =>
-    hidden?.has(s) ? -Infinity : dot(query, keyStart, key, keyStart, keyWidth) / divisor,
-  );
+  const scores = new Float64Array(keys.length).fill(-Infinity);
+  keys.forEach((key, s) => {
+    if (!hidden?.has(s)) scores[s] = dot(query, keyStart, key, keyStart, keyWidth) / divisor;
+  });
   const weights = softmax(scores);
   const output = new Float32Array(valueWidth);
   values.forEach((value, s) => {
     for (let i = 0; i < valueWidth; i++) output[i] += weights[s] * value[valueStart + i];
   });
-  return { output, weights };
+  return { output, weights, scores };
 }
 
 export class MultiHeadedAttention {
@@ -71,7 +72,8 @@ export class MultiHeadedAttention {
     return this.scaling ? Math.sqrt(this.W_k.weight.shape[0] / this.h) : 1;
   }
 
-  /** Position t of x sees the keys and values visible[t]. weights[t][head] are its weights.
+  /** Position t of x sees the keys and values visible[t]. weights[t][head] are its weights, and so
+   *  are its scores.
    *  @param {Vectors} x @param {Visible[]} visible @param {number} [at] */
   attend(x, visible, at) {
     const queries = this.queries(x, at);
@@ -79,12 +81,15 @@ export class MultiHeadedAttention {
     const joined = queries.map(() => new Float32Array(this.h * width));
     /** @type {LayerWeights} */
     const weights = queries.map(() => []);
+    /** @type {LayerWeights} */
+    const scores = queries.map(() => []);
     for (let head = 0; head < this.h; head++)
       this.ofHead(head, queries, visible).forEach((row, t) => {
         weights[t].push(row.weights);
+        scores[t].push(row.scores);
         if (!this.off.has(head)) joined[t].set(row.output, head * width);
       });
-    return { output: linear(joined, this.W_o), weights };
+    return { output: linear(joined, this.W_o), weights, scores, queries };
   }
 
   /** Output and weights of every query in one head.

@@ -1,6 +1,6 @@
 // Decoding: the decoder token by token, and the searches of Parts 2 and 4.
 
-import { largest, linear, logSoftmax, softmax } from "./tensors.js";
+import { largest, linear, logSoftmax } from "./tensors.js";
 import { BOS, EOS } from "./tokeniser.js";
 
 const MORE = 50; // a translation may be this much longer than its source
@@ -122,15 +122,15 @@ export function* greedySteps(
   model,
   src,
   choose = (logits) => largest(logits, 1)[0],
-  { forced = [], changes } = {},
+  { forced, hidden } = {},
 ) {
-  const { memory, hidden } = model.encode(src, changes);
+  const { memory } = model.encode(src, hidden);
   const decoder = new CachedDecoder(model, memory, hidden);
   const ids = [BOS];
   let id = BOS;
   do {
     const { logits } = decoder.step([id]);
-    id = forced[ids.length - 1] ?? choose(logits[0]);
+    id = forced?.[ids.length - 1] ?? choose(logits[0]);
     ids.push(id);
     yield ids.length;
   } while (id !== EOS && ids.length < src.length + MORE);
@@ -139,28 +139,6 @@ export function* greedySteps(
 
 /** @param {Parameters<typeof greedySteps>} given */
 export const greedyDecode = (...given) => finished(greedySteps(...given));
-
-/** The probabilities of the fewest tokens that have topP together, else zero.
- *  @param {Numbers} logits @param {number} temperature @param {number} topP */
-export function nucleus(logits, temperature, topP) {
-  const p = softmax(Float64Array.from(logits, (logit) => logit / temperature));
-  const order = Array.from(p.keys()).sort((a, b) => p[b] - p[a]);
-  let before = 0;
-  for (const id of order) {
-    const share = p[id];
-    if (topP < 1 && before > 0 && before >= topP) p[id] = 0; // the likeliest one always stays
-    before += share;
-  }
-  const sum = p.reduce((a, b) => a + b, 0);
-  return p.map((value) => value / sum);
-}
-
-/** The id of a token, drawn with these probabilities. @param {Float64Array} p */
-export function drawn(p) {
-  let rest = Math.random();
-  const id = p.findIndex((value) => (rest -= value) < 0);
-  return id < 0 ? largest(p, 1)[0] : id; // the rest of rounding
-}
 
 const lengthPenalty = (/** @type {number} */ length, /** @type {number} */ alpha) =>
   ((5 + length) / 6) ** alpha;
@@ -187,9 +165,9 @@ function extended(logits, nodes, rows, beam, forced) {
  *  @param {Model} model @param {number[]} src @param {number} [beam] @param {number} [alpha]
  *  @param {SearchOptions} [options]
  *  @returns {Search<{ ids: number[], nodes: BeamNode[], best: number | null }>} */
-export function* beamSteps(model, src, beam = BEAM, alpha = ALPHA, { forced = [], changes } = {}) {
+export function* beamSteps(model, src, beam = BEAM, alpha = ALPHA, { forced, hidden } = {}) {
   const limit = src.length + MORE;
-  const { memory, hidden } = model.encode(src, changes);
+  const { memory } = model.encode(src, hidden);
   const decoder = new CachedDecoder(model, memory, hidden);
   /** @type {BeamNode[]} */
   const nodes = [{ id: BOS, parent: null, step: 0, p: 0, logP: 0 }];
@@ -201,10 +179,8 @@ export function* beamSteps(model, src, beam = BEAM, alpha = ALPHA, { forced = []
   for (let step = 1; step < limit; step++) {
     const { logits } = decoder.step(rows.map((row) => nodes[row].id));
     const going = [];
-    for (const { row, node } of extended(logits, nodes, rows, beam, forced[step - 1]).slice(
-      0,
-      open,
-    )) {
+    const bestFirst = extended(logits, nodes, rows, beam, forced?.[step - 1]);
+    for (const { row, node } of bestFirst.slice(0, open)) {
       const place = nodes.push(node) - 1;
       if (node.id !== EOS && step + 1 < limit) {
         going.push({ row, place });

@@ -1,13 +1,13 @@
 // What the page asks the model in its worker. A job is a generator: it yields how far it is, so
 // that it can be stopped.
 
-import { ALPHA, BEAM, beamSteps, drawn, greedySteps, nucleus } from "./decoding.js";
+import { ALPHA, BEAM, beamSteps, greedySteps } from "./decoding.js";
+import { lineSteps } from "./greedy_translator.js";
 import { lens, neighbours, patched, switched, trace, without } from "./trace.js";
 
-/** What the page sends; each job reads some of it. `forced` and `changes` are SearchOptions.
- *  @typedef {{ sentence: string, other: string, search: SearchName, temperature: number,
- *    topP: number, kind: Kind, step: number | null, switches?: Switches, forced?: number[],
- *    changes?: { order: number[] | null, hidden: number[] } }} Question */
+/** What the page sends; each job reads some of it. `forced` and `hidden` are SearchOptions.
+ *  @typedef {{ sentence: string, other: string, search: SearchName, kind: Kind,
+ *    step: number | null, switches?: Switches, forced?: number[], hidden?: number[] }} Question */
 /** @typedef {ReturnType<typeof translated>} Searching
  *  @typedef {Searching extends Search<infer Outcome> ? Outcome : never} Result */
 /** @typedef {import("./trace.js").Trace & { sentence: string,
@@ -32,10 +32,13 @@ function* once(key, search) {
 const JOBS = {
   /** @param {Translator} translator @param {Question} question */
   *translate(translator, question) {
-    const { sentence, search, forced = [], changes, switches } = question;
+    const { sentence, search, forced = [], hidden = [], switches } = question;
     const job = () => translated(translator, question);
-    if (search === "sample") return yield* job();
-    return yield* once(["translate", sentence, search, switches, forced, changes], job);
+    return yield* once(["translate", sentence, search, switches, forced, hidden], job);
+  },
+  /** @param {Translator} translator @param {Question} question */
+  *line(translator, { sentence }) {
+    return yield* lineSteps(translator, sentence);
   },
   /** @param {Translator} translator @param {Question} question */
   *facts(translator, { sentence, switches }) {
@@ -90,21 +93,18 @@ function beam(translator, sentence, switches) {
 
 /** A translation with all weights, and the beam's nodes.
  *  @param {Translator} translator @param {Question} question */
-function* translated(translator, { sentence, search, temperature, topP, forced, changes: given }) {
+function* translated(translator, { sentence, search, forced, hidden: places = [] }) {
   const { model, tokenizer } = translator;
   const src = translator.source(sentence);
-  const changes = given && { ...given, hidden: new Set(given.hidden) };
-  const distribution = (/** @type {Vector} */ logits) => nucleus(logits, temperature, topP);
-  const isDrawn = search === "sample";
-  const choose = (/** @type {Vector} */ logits) => drawn(distribution(logits));
-  const options = { forced, changes };
+  const hidden = new Set(places);
+  const options = { forced, hidden };
   /** @type {Found} */
   const { ids, nodes, best } =
     search === "beam"
       ? yield* beamSteps(model, src, BEAM, ALPHA, options)
-      : { ids: yield* greedySteps(model, src, isDrawn ? choose : undefined, options) };
+      : { ids: yield* greedySteps(model, src, undefined, options) };
   return {
-    ...translator.attentionMaps(src, ids, isDrawn ? distribution : undefined, changes),
+    ...translator.attentionMaps(src, ids, hidden),
     nodes: nodes?.map((node) => ({ ...node, token: tokenizer.pieces[node.id] })) ?? null,
     best: best ?? null,
   };

@@ -50,10 +50,19 @@ class SublayerConnection {
     this.pre = pre;
   }
 
+  /** What the sublayer gets. @param {Vectors} x */
+  input(x) {
+    return this.pre ? this.norm.forward(x) : x;
+  }
+
+  /** What becomes of its output y. @param {Vectors} x @param {Vectors} y */
+  joined(x, y) {
+    return this.pre ? add(x, y) : this.norm.forward(add(x, y));
+  }
+
   /** @param {Vectors} x @param {(x: Vectors) => Vectors} sublayer */
   forward(x, sublayer) {
-    if (this.pre) return add(x, sublayer(this.norm.forward(x)));
-    return this.norm.forward(add(x, sublayer(x)));
+    return this.joined(x, sublayer(this.input(x)));
   }
 }
 
@@ -67,6 +76,20 @@ class EncoderLayer {
       { length: sublayers },
       (_, i) => new SublayerConnection(weights, `${name}.sublayer.${i}`, norm === "pre"),
     );
+  }
+
+  /** As the encoder's, and all that is computed on the way.
+   *  @param {Vectors} before @param {Set<number> | null} hidden @param {number} [at] */
+  traced(before, hidden, at) {
+    const { self_attn, feed_forward, sublayer } = this;
+    const normed = sublayer[0].input(before);
+    const visible = { ...self_attn.keysValues(normed, at), hidden };
+    const everyone = normed.map(() => visible);
+    const { output: attended, ...looks } = self_attn.attend(normed, everyone, at);
+    const between = sublayer[0].joined(before, attended);
+    const inner = feed_forward.hidden(sublayer[1].input(between));
+    const after = sublayer[1].joined(between, linear(inner, feed_forward.W_2));
+    return { before, normed, attended, between, inner, after, keys: visible.keys, ...looks };
   }
 }
 
@@ -137,16 +160,15 @@ export class Model {
     return ids.map((id) => row(id).map((value) => value * scale));
   }
 
-  /** The same with the positions from `start` on, or with those in `order`.
-   *  @param {Embedding} embedding @param {number[]} ids @param {number} [start]
-   *  @param {number[] | null} [order] */
-  embed(embedding, ids, start = 0, order = null) {
+  /** The same with the positions from `start` on.
+   *  @param {Embedding} embedding @param {number[]} ids */
+  embed(embedding, ids, start = 0) {
     const { d_model, positions } = this.config;
     const { positions: learned } = embedding;
     const scaled = this.scaled(embedding, ids);
     if (positions === "none") return scaled;
     return scaled.map((vector, t) => {
-      const place = order ? order[t] : start + t;
+      const place = start + t;
       if (learned && place >= learned.shape[0])
         throw new Error(`only ${learned.shape[0]} positions are learned`);
       const at = learned
@@ -156,31 +178,22 @@ export class Model {
     });
   }
 
-  /** The encoder's input. @param {number[]} ids @param {number[] | null} [order] */
-  source(ids, order = null) {
-    if (!this.positions) return this.scaled(this.src_embed, ids);
-    return this.embed(this.src_embed, ids, 0, order);
+  /** The encoder's input. @param {number[]} ids */
+  source(ids) {
+    return this.positions ? this.embed(this.src_embed, ids) : this.scaled(this.src_embed, ids);
   }
 
-  /** Ids of the source, EOS included: the memory, and the weights of every layer, position and
-   *  head. @param {number[]} ids @param {SourceChanges} [changes] */
-  encode(ids, { order = null, hidden = null } = {}) {
-    let x = this.source(ids, order);
+  /** Ids of the source, EOS included: the memory, and what each layer computes.
+   *  @param {number[]} ids @param {Set<number> | null} [hidden] tokens that nobody looks at */
+  encode(ids, hidden = null) {
+    let x = this.source(ids);
     const at = this.positions ? undefined : 0; // rotary positions, all alike
-    const weights = this.encoder.layers.map(({ self_attn, feed_forward, sublayer }) => {
-      /** @type {LayerWeights} */
-      let weightsOfLayer = [];
-      x = sublayer[0].forward(x, (y) => {
-        const all = { ...self_attn.keysValues(y, at), hidden };
-        const visible = y.map(() => all);
-        const { output, weights } = self_attn.attend(y, visible, at);
-        weightsOfLayer = weights;
-        return output;
-      });
-      x = sublayer[1].forward(x, (y) => feed_forward.forward(y));
-      return weightsOfLayer;
+    const layers = this.encoder.layers.map((layer) => {
+      const traced = layer.traced(x, hidden, at);
+      x = traced.after;
+      return traced;
     });
-    return { memory: this.encoder.norm.forward(x), weights, hidden };
+    return { memory: this.encoder.norm.forward(x), layers };
   }
 
   /** The attentions of all layers. @param {Kind} kind */

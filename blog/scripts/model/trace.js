@@ -19,11 +19,16 @@ export function trace(translator, sentence, found) {
   const { ids, nodes, best } = found ?? beamSearch(model, src);
   const { data } = model.src_embed.table;
   const embedded = model.scaled(model.src_embed, src);
-  const input = model.source(src);
-  const { layers, memory } = encoded(model, input);
+  const { layers, memory } = model.encode(src);
+  const input = layers[0].before;
   const decoder = new CachedDecoder(model, memory);
   return {
-    ...{ src, ids, nodes: nodes ?? [], best: best ?? null, embedded, input, layers, memory },
+    ...{ src, ids, nodes: nodes ?? [], best: best ?? null, embedded, input, memory },
+    layers: layers.map(({ scores, weights, ...layer }) => ({
+      ...layer,
+      scores: byHead(scores),
+      weights: byHead(weights),
+    })),
     rows: src.map((id) => data.slice(id * d_model, (id + 1) * d_model)),
     positions: input.map((vector, t) => vector.map((value, i) => value - embedded[t][i])),
     steps: ids.slice(0, -1).map((id) => {
@@ -34,44 +39,8 @@ export function trace(translator, sentence, found) {
   };
 }
 
-/** What each layer of the encoder does to its input, and the memory.
- *  @param {Model} model @param {Vectors} input */
-function encoded(model, input) {
-  let x = input;
-  const at = model.positions ? undefined : 0;
-  const layers = model.encoder.layers.map(({ self_attn, feed_forward, sublayer }) => {
-    const before = x;
-    const normed = model.config.norm === "pre" ? sublayer[0].norm.forward(x) : x;
-    const looked = looks(self_attn, normed, at);
-    const between = sublayer[0].forward(x, () => looked.attended);
-    /** @type {Vectors} */
-    let inner = [];
-    x = sublayer[1].forward(between, (y) => {
-      inner = feed_forward.hidden(y);
-      return feed_forward.forward(y);
-    });
-    return { before, between, inner, after: x, ...looked };
-  });
-  return { layers, memory: model.encoder.norm.forward(x) };
-}
-
-/** Queries, keys, scores and weights of a self-attention, and what it gives for its input.
- *  @param {Attention} attn @param {Vectors} normed @param {number} [at] */
-function looks(attn, normed, at) {
-  const visible = attn.keysValues(normed, at);
-  const { keys } = visible;
-  const queries = attn.queries(normed, at);
-  const width = queries[0].length / attn.h;
-  const scores = Array.from({ length: attn.h }, (_, head) =>
-    queries.map((q) =>
-      Float64Array.from(keys, (k) => dot(q, head * width, k, head * width, width) / attn.divisor),
-    ),
-  );
-  const weights = scores.map((rows) => rows.map(softmax));
-  const everyone = normed.map(() => visible);
-  const attended = attn.attend(normed, everyone, at).output;
-  return { normed, queries, keys, scores, weights, attended };
-}
+/** What was by position and head, by head and position. @param {LayerWeights} rows */
+const byHead = (rows) => rows[0].map((_, head) => rows.map((row) => row[head]));
 
 /** What each layer of the decoder would say at a step if it were the last: token ids and their
  *  probabilities. @param {Translator} translator @param {{ states: Vectors }} step */

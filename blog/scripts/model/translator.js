@@ -38,32 +38,27 @@ export class Translator {
   }
 
   /** All weights of a source and its translation (ids with BOS, and EOS at the end), and of every
-   *  step the likeliest tokens, and the model's probability of the one that was taken (`own`).
-   *  @param {number[]} src @param {number[]} ids
-   *  @param {(logits: Vector) => Float64Array} [distribution] that tokens are drawn from
-   *  @param {SourceChanges} [changes] */
-  attentionMaps(src, ids, distribution = softmax, changes) {
+   *  step the likeliest tokens, and the probability of the one that was taken.
+   *  @param {number[]} src @param {number[]} ids @param {Set<number> | null} [hidden] */
+  attentionMaps(src, ids, hidden) {
     const { tokenizer } = this;
-    const { memory, weights, hidden } = this.model.encode(src, changes);
+    const { memory, layers } = this.model.encode(src, hidden);
     const cached = new CachedDecoder(this.model, memory, hidden);
     const steps = ids.slice(0, -1).map((id, t) => {
       const { logits, decoder, cross, whole } = cached.step([id]);
-      const p = distribution(logits[0]);
-      const own = distribution === softmax ? p : softmax(logits[0]);
-      const likeliest = largest(p, LISTED)
-        .filter((id) => p[id] > 0)
-        .map((id) => ({ id, token: tokenizer.pieces[id], p: p[id] }));
-      const taken = { likeliest, chosen: p[ids[t + 1]], own: own[ids[t + 1]] };
+      const p = softmax(logits[0]);
+      const names = largest(p, LISTED).map((id) => ({ id, token: tokenizer.pieces[id], p: p[id] }));
+      const taken = { likeliest: names, chosen: p[ids[t + 1]] };
       return { decoder, cross, whole, taken };
     });
     const maps = {
-      encoder: this.byHead(weights),
+      encoder: this.byHead(layers.map(({ weights }) => weights)),
       // without the mask, as all looks at all in the end
       decoder: this.byHead(
         steps[steps.length - 1].whole ??
-          weights.map((_, n) => steps.map((step) => step.decoder[n][0])),
+          layers.map((_, n) => steps.map((step) => step.decoder[n][0])),
       ),
-      cross: this.byHead(weights.map((_, n) => steps.map((step) => step.cross[n][0]))),
+      cross: this.byHead(layers.map((_, n) => steps.map((step) => step.cross[n][0]))),
     };
     return {
       source: tokenizer.tokens(src),

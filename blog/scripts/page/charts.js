@@ -11,8 +11,9 @@ const near = new Set();
 export function startCharts() {
   watch(all(".chart"), (isNear, figure) => (isNear ? show(figure) : drop(figure)), "600px");
   document.addEventListener("pointerover", (event) => {
-    const mark = targetOf(event).closest(".chart [aria-label]");
-    if (mark && !mark.firstChild) mark.append(shape("title", {}, mark.ariaLabel ?? ""));
+    /** @type {HTMLElement | null} */
+    const mark = targetOf(event).closest(".chart [data-label]");
+    if (mark && !mark.firstChild) mark.append(shape("title", {}, mark.dataset.label ?? ""));
   });
 }
 

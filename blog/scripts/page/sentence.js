@@ -20,7 +20,6 @@ const PLACES = {
   "layers-of-three-sublayers": ["cross"],
   "a-vector-becomes-a-word-section-3-4": ["logits"],
   "beam-search-section-6-1": ["beam"],
-  sampling: ["temperature"],
   "watching-and-intervening": ["lens", "removed", "patch"],
 };
 // what the text calls, which the page can do: translate("…", positions=False)

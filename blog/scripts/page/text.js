@@ -27,7 +27,8 @@ export function startText() {
   startReach();
   startOtherPages();
   document.getElementById("forget")?.addEventListener("click", forget);
-  for (const block of all(".highlight")) addCopyButton(block);
+  // not on a page that came without https
+  if (navigator.clipboard) for (const block of all(".highlight")) addCopyButton(block);
 }
 
 /** Live figures are made ready when one of their places comes near the screen. */
@@ -118,18 +119,9 @@ function forget() {
 function addCopyButton(block) {
   const copier = button(say("copy"), onclick, { className: "copy" });
   async function onclick() {
-    await copy(all("pre", block)[0].textContent ?? "");
+    await navigator.clipboard.writeText(all("pre", block)[0].textContent ?? "");
     copier.textContent = say("copied");
     setTimeout(() => (copier.textContent = say("copy")), COPIED_MILLISECONDS);
   }
   block.append(copier);
-}
-
-async function copy(/** @type {string} */ text) {
-  if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  // a page that came without https
-  const area = document.body.appendChild(el("textarea", { value: text }));
-  area.select();
-  document.execCommand("copy");
-  area.remove();
 }

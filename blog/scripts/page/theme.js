@@ -5,8 +5,7 @@ import { byId } from "./dom.js";
 const root = document.documentElement;
 const systemDark = matchMedia("(prefers-color-scheme: dark)");
 
-const isDark = () =>
-  (root.dataset.theme ?? (systemDark.matches ? "dark" : "light")) === "dark";
+const isDark = () => (root.dataset.theme ?? (systemDark.matches ? "dark" : "light")) === "dark";
 
 export function startTheme() {
   byId("theme").addEventListener("click", () => {

@@ -32,19 +32,8 @@ def pvariance(values, mu=None):
     middle = mean(values) if mu is None else mu
     return sum((value - middle) ** 2 for value in values) / len(values)
 
-def variance(values, xbar=None):
-    values = list(values)
-    return pvariance(values, xbar) * len(values) / (len(values) - 1)
-
 def pstdev(values, mu=None):
     return pvariance(values, mu) ** 0.5
-
-def stdev(values, xbar=None):
-    return variance(values, xbar) ** 0.5
-
-def median(values):
-    values = sorted(values)
-    return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
 `,
   mathematics: `
 from math import *
@@ -58,17 +47,10 @@ def prod(values, *, start=1):
 
 def sumprod(p, q):
     return sum(a * b for a, b in zip(p, q, strict=True))
-
-def hypot(*sides):
-    return sqrt(sum(side * side for side in sides))
-
-def log1p(x):  # the quotient undoes the rounding of 1 + x
-    return log(1 + x) * x / (1 + x - 1) if 1 + x != 1 else x
 `,
   set_up: `
-import builtins, collections, functools, itertools, mathematics, operator, sys, typing
+import builtins, collections, itertools, mathematics, sys, typing
 from builtins import print as show, sorted as ordered, sum as total, zip as together
-from collections import deque as bounded
 
 sys.modules["math"] = mathematics
 sys.modules["collections.abc"] = collections.abc = typing
@@ -93,9 +75,6 @@ def sorted(values, *, key=None, reverse=False):  # which leaves equals in their 
 def print(*values, sep=" ", end="\\n", file=None, flush=False):
     show(*values, sep=sep, end=end)
 
-def format(value, spec=""):
-    return ("{:" + spec + "}").format(value)
-
 class Strided:  # a list whose slices with a step can be assigned to
     def __init__(self, row):
         self.row = row
@@ -114,35 +93,11 @@ class Strided:  # a list whose slices with a step can be assigned to
             self.row[place] = value
 
 for name, value in {
-    "zip": zip, "sum": sum, "sorted": sorted, "print": print, "format": format, "_strided": Strided,
+    "zip": zip, "sum": sum, "sorted": sorted, "print": print, "_strided": Strided,
     "_list": lambda *items: list(items), "_tuple": lambda *items: items,
     "_set": lambda *items: set(items),
 }.items():
     setattr(builtins, name, value)
-
-operator.add = lambda a, b: a + b
-operator.sub = lambda a, b: a - b
-operator.mul = lambda a, b: a * b
-operator.pow = lambda a, b: a ** b
-operator.neg = lambda a: -a
-operator.and_ = lambda a, b: a & b
-operator.or_ = lambda a, b: a | b
-operator.not_ = lambda a: not a
-operator.getitem = lambda a, key: a[key]
-operator.itemgetter = lambda *keys: (
-    lambda a: a[keys[0]] if len(keys) == 1 else tuple(a[key] for key in keys))
-
-def cache(function):
-    results = {}
-    def cached(*given):
-        if given not in results:
-            results[given] = function(*given)
-        return results[given]
-    return cached
-
-functools.cache = cache
-functools.lru_cache = lambda maxsize=None, typed=False: (
-    cache(maxsize) if callable(maxsize) else cache)
 
 class Chain:
     def __call__(self, *parts):
@@ -153,7 +108,7 @@ class Chain:
 
 itertools.chain = Chain()
 
-def accumulate(values, func=operator.add, *, initial=None):
+def accumulate(values, func=lambda a, b: a + b, *, initial=None):
     values = iter(values)
     try:
         result = next(values) if initial is None else initial
@@ -165,37 +120,5 @@ def accumulate(values, func=operator.add, *, initial=None):
         yield result
 
 itertools.accumulate = accumulate
-
-def product(*pools, repeat=1):
-    tuples = [()]
-    for pool in [list(pool) for pool in pools] * repeat:
-        tuples = [start + (item,) for start in tuples for item in pool]
-    return iter(tuples)
-
-itertools.product = product
-
-def pairwise(values):
-    values = list(values)
-    return zip(values, values[1:])
-
-itertools.pairwise = pairwise
-
-# 1: more than the room for 10,000 is an error
-collections.deque = lambda items=(), maxlen=None: (
-    bounded(list(items), 10000, 1) if maxlen is None else bounded(list(items), maxlen))
-
-class Counter(collections.OrderedDict):
-    def __init__(self, items=()):
-        super().__init__()
-        for item in items:
-            self[item] = self.get(item, 0) + 1
-
-    def __getitem__(self, item):
-        return self.get(item, 0)
-
-    def most_common(self, n=None):
-        return sorted(self.items(), key=lambda pair: -pair[1])[:n]
-
-collections.Counter = Counter
 `,
 };

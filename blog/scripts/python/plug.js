@@ -104,7 +104,11 @@ function asAttention(call, interpreter) {
       hidden ? queries.map(() => seen) : null,
     ]);
     const weights = new Float64Array(keys.length); // which the reader's function doesn't tell
-    return outputs.map((/** @type {number[]} */ row) => ({ output: asFloats(row), weights }));
+    return outputs.map((/** @type {number[]} */ row) => ({
+      output: asFloats(row),
+      weights,
+      scores: weights,
+    }));
   };
 }
 

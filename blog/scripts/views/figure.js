@@ -44,10 +44,7 @@ export class Figure {
   names = NOT_YET;
   /** The map that is drawn. @type {import("./figure/maps.js").ChosenMap} */
   view = NOT_YET;
-  /** Index of the query whose lines stay; null: the lines of all. @type {number | null} */
-  pinned = null;
   changes = Changes.none();
-  guessed = 0; // up to this step the reader has guessed
   playing = 0; // the timer of Play
   typing = 0; // that of what is typed
   waiting = 0; // and that of patience
@@ -60,7 +57,7 @@ export class Figure {
   constructor(host, content, options) {
     this.root = host.attachShadow({ mode: "open" });
     const template = /** @type {HTMLTemplateElement} */ (byId("explorer-figure"));
-    this.root.append(template.content.cloneNode(true));
+    this.root.append(byId("style-panels").cloneNode(true), template.content.cloneNode(true));
     host.classList.toggle("first", Boolean(options.first));
     this.content = content;
     /** @type {Engine | undefined} */
@@ -70,8 +67,6 @@ export class Figure {
       sentence: content.sentence ?? "", // that was asked for last
       shown: "", // whose translation is shown
       search: /** @type {SearchName} */ ("beam"),
-      temperature: 1,
-      topP: 0.9,
       switches: asBuilt(),
       step: 1,
       whole: true, // whether what is written after the step is shown, too
@@ -79,7 +74,6 @@ export class Figure {
       layer: 0,
       head: /** @type {Head} */ ("mean"),
       words: false,
-      guess: false,
       ...options.state,
     };
   }
@@ -144,9 +138,8 @@ export class Figure {
     this.busy(null);
     this.fade(blank);
     if (!blank) this.warn(sentence);
-    this.guessed = 0;
-    state.whole = !state.guess;
-    const first = state.guess ? 1 : clearestStep(this.result, this.whole);
+    state.whole = true;
+    const first = clearestStep(this.result, this.whole);
     state.step = Math.min(this.result.target.length, step ?? first);
     this.draw();
     return !blank;
@@ -155,9 +148,8 @@ export class Figure {
   async answered(/** @type {AbortSignal} */ signal) {
     this.busy(say("Thinking"));
     const result = await this.translated(Changes.asChanged(this), signal);
-    const compares = Changes.any(this) && this.state.search !== "sample";
-    const whole = compares ? await this.translated(Changes.asItIs(this), signal) : null;
-    if (this.result?.source.join() !== result.source.join()) this.pinned = null;
+    const asItIs = Changes.any(this) ? this.translated(Changes.asItIs(this), signal) : null;
+    const whole = await asItIs;
     Object.assign(this, { result, whole, names: new TokenNames(result) });
   }
 
@@ -183,12 +175,10 @@ export class Figure {
 
   // ---- what the reader does ----
 
-  /** What a click does to a token that was read; the end stays where it is. @param {number} i */
+  /** Hide a token that was read, or no longer; the end stays. @param {number} i */
   async touch(i) {
-    const count = this.result.source.length;
-    if (i >= count - 1) return;
-    if (this.$("touch").value === "hide") Changes.hide(this.changes, i);
-    else if (i + 1 < count - 1) Changes.swap(this.changes, i, count);
+    if (i >= this.result.source.length - 1) return;
+    Changes.hide(this.changes, i);
     await this.compute();
     this.all("#source button")[i]?.focus();
     lightUp(this); // the step, not what has the focus
@@ -205,11 +195,8 @@ export class Figure {
 
   /** Look at another map. @param {object} choices of the state, as menus have them */
   choose(choices) {
-    const { kind, words } = this.state;
     Object.assign(this.state, choices);
     if (!this.result) return;
-    // with other rows the pinned query means nothing
-    if (kind !== this.state.kind || words !== this.state.words) this.pinned = null;
     drawMaps(this);
     lightUp(this);
     this.options.changed?.(this.state, this.result);
@@ -236,6 +223,7 @@ export class Figure {
     const { nodes, best } = this.result;
     const name = (/** @type {BeamNode} */ { token = "" }) => this.names.piece(token);
     const isDrawn = nodes && this.$("tree-box").open;
+    this.$("tree-box").hidden = !nodes;
     this.$("tree").replaceChildren(...(isDrawn ? [tree(nodes, best, name)] : []));
   }
 
@@ -303,8 +291,7 @@ export class Figure {
   showControls() {
     const { $, content, engine, options } = this;
     const { samples = [], provocations = [], language } = content;
-    for (const id of ["live", "sample-label", "own", "guess-label", "touch-line"])
-      $(id).hidden = !engine;
+    for (const id of ["live", "own"]) $(id).hidden = !engine;
     $("maps").open = Boolean(options.open);
     const option = (/** @type {string} */ value) => el("option", { value }, value);
     $("captions").append(...samples.map(option));

@@ -6,8 +6,7 @@ import { all, byId, el, startDrawer } from "../page/dom.js";
 import { endOf, yourSentence } from "../page/sentence.js";
 import { copyOf } from "../page/svg.js";
 import * as Panels from "./panels.js";
-import { NUMBERS } from "./place_numbers.js";
-import { followed } from "./walk_stops.js";
+import { followed, STOPS } from "./walk_stops.js";
 
 /** Which boxes are lit, and whose numbers are shown. @typedef {[RegExp, string | null]} Lit */
 
@@ -80,12 +79,23 @@ class Place {
       const facts = await Panels.facts();
       if (!facts || turn !== this.turn) return;
       fillIn(this.picture, facts);
-      const lines = NUMBERS[this.box ?? ""]?.(followed(facts)) ?? [];
-      this.lines.replaceChildren(...lines);
+      this.lines.replaceChildren(...numbersOf(this.box ?? "", followed(facts)));
     } catch (error) {
       this.lines.replaceChildren(error instanceof Error ? error.message : "");
     }
   }
+}
+
+/** Boxes that have the numbers of another one. @type {Record<string, string>} */
+const SAME = { outputs: "decoder attention", linear: "softmax", probabilities: "softmax" };
+
+/** What the walk shows at a box, without its sentences.
+ *  @param {string} box @param {import("./walk_stops.js").Facts} facts */
+function numbersOf(box, facts) {
+  const stop = STOPS.find(({ part }) => part === (SAME[box] ?? box));
+  if (!stop) return [];
+  const numbers = stop.tell(facts).filter((piece) => typeof piece !== "string");
+  return [el("strong", {}, stop.whose?.(facts) ?? stop.title), ...numbers];
 }
 
 function isAsking() {

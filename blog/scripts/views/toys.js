@@ -15,9 +15,7 @@ import { box, picture, shape, words } from "../page/svg.js";
  *    caption: string }} Toy */
 
 const LINK = "var(--link)";
-const BLUE = "light-dark(#7fb0e6, #3b74ad)";
 const PALE = "light-dark(#cfe3fb, #23486f)";
-const ORANGE = "light-dark(#e08a2b, #ffa657)";
 
 export const startToys = () => TOYS.forEach(place);
 
@@ -150,72 +148,6 @@ function division(n) {
   );
 }
 
-// --- a row cut into heads ---
-
-/** @param {number} n h is 2 ** n */
-function heads(n) {
-  const h = 2 ** n;
-  const width = 512 / h;
-  const pieces = times(h, (i) => {
-    const piece = box(8 + width * i, 8, width - (h > 1 ? 2 : 0), 26, i % 2 ? BLUE : PALE);
-    if (h > 16) return [piece]; // too narrow for a number
-    return [piece, words(8 + width * (i + 0.5), 25, String(i + 1), { fill: "var(--ink)" })];
-  });
-  const label = say("A vector of 512 numbers cut into {h} heads of {width}", { h, width });
-  const result = words(264, 56, say("d_k = 512 / {h} = {width}", { h, width }));
-  return picture(530, 70, label, ...pieces.flat(), result);
-}
-
-// --- the target of label smoothing ---
-
-const TOKENS = ["<pad>", "a", "bench", "dog", "man", "reads", "the", "woman"];
-
-/** @param {number} percent 100 ε @param {number} right the right token's place */
-function smoothing(percent, right) {
-  const eps = percent / 100;
-  const q = TOKENS.map((_, k) => (k === 0 ? 0 : eps / 7 + (k === right ? 1 - eps : 0)));
-  return picture(
-    480,
-    140,
-    say("The smoothed target over eight tokens for ε = {eps}", { eps: eps.toFixed(2) }),
-    ...q.flatMap((share, k) => [
-      box(12 + 58 * k, 106 - 90 * share, 44, 90 * share + 0.5, k === right ? ORANGE : LINK),
-      words(34 + 58 * k, 100 - 90 * share, share.toFixed(3)),
-      words(34 + 58 * k, 122, TOKENS[k], { fill: "var(--ink)" }),
-    ]),
-  );
-}
-
-// --- keys and values that are kept ---
-
-/** Which of six keys a step computes and which it finds.
- *  @param {number} step @param {number} x @param {string} title @param {boolean} cached */
-function keys_of_step(step, x, title, cached) {
-  const places = times(6, (j) => {
-    const computed = j < step && (!cached || j === step - 1);
-    const fill = computed ? ORANGE : j < step ? BLUE : "none";
-    return [
-      box(x + 26 * j, 20, 22, 22, fill, "var(--rule)"),
-      words(x + 26 * j + 11, 56, String(j + 1)),
-    ];
-  });
-  const count = cached ? step : (step * (step + 1)) / 2;
-  return [
-    words(x + 78, 12, title),
-    ...places.flat(),
-    words(x + 78, 74, say("computed in all steps so far: {count}", { count })),
-  ];
-}
-
-const cache = (/** @type {number} */ step) =>
-  picture(
-    420,
-    80,
-    say("Which keys and values step {step} computes and which it reads", { step }),
-    ...keys_of_step(step, 10, say("every step anew"), false),
-    ...keys_of_step(step, 240, say("with a cache"), true),
-  );
-
 // --- a softmax that runs over tiles ---
 
 const SCORES = [2, 0, 5, 1, 3, 4];
@@ -282,33 +214,6 @@ export const TOYS = [
     draw: division,
     caption: say(
       "Eight random keys compete for a random query: their weights, the largest first, in the mean of a hundred draws. Without the division, one key takes nearly all the weight as d_k grows.",
-    ),
-  },
-  {
-    heading: "multi-head-attention-section-3-2-2",
-    sliders: [{ name: "h =", min: 0, max: 5, value: 3, show: power }],
-    draw: heads,
-    caption: say(
-      "A query of the base model, cut into heads: the more there are, the narrower each of them is.",
-    ),
-  },
-  {
-    heading: "regularisation-section-5-4",
-    sliders: [
-      { name: "ε =", min: 0, max: 50, value: 10, show: (percent) => (percent / 100).toFixed(2) },
-      { name: say("right token"), min: 1, max: 7, value: 5, show: (k) => TOKENS[k] },
-    ],
-    draw: smoothing,
-    caption: say(
-      "The distribution that the model should give, in a vocabulary of eight tokens. Padding is never right.",
-    ),
-  },
-  {
-    heading: "keeping-keys-and-values",
-    sliders: [{ name: say("step"), min: 1, max: 6, value: 3 }],
-    draw: cache,
-    caption: say(
-      "Orange: a key and a value that this step computes. Blue: one that it finds in the cache.",
     ),
   },
   {

@@ -9,14 +9,15 @@ import { bars, code, el, numbers, row, size } from "./panels.js";
 /** The same, and whom we follow.
  *  @typedef {ReturnType<typeof followed>} Facts */
 /** A stop: the part of the figure, a title, the section that explains it if the part doesn't lead
- *  there, what is asked (a question, its answers, the right one), and what is told.
- *  @typedef {{ part: string, title: string, section?: string,
+ *  there, what is asked (a question, its answers, the right one), and what is told; and, for the
+ *  margin, where the sentences of that are left out, `whose` numbers they are.
+ *  @typedef {{ part: string, title: string, section?: string, whose?: (facts: Facts) => string,
  *    ask: (facts: Facts) => [string, string[], string],
  *    tell: (facts: Facts) => (string | Element)[] }} Stop */
 
 /** The tokens with the largest weights, and these.
  *  @param {string[]} tokens @param {Numbers} weights @returns {[string, number][]} */
-export const strongest = (tokens, weights, n = 5) =>
+const strongest = (tokens, weights, n = 5) =>
   largest(weights, n).map((place) => [tokens[place], weights[place]]);
 
 /** Neither a piece with a dot nor a mark. @param {string} token */
@@ -72,22 +73,22 @@ const among = (names, right, n = 4) =>
   [right, ...[...new Set(names)].filter((name) => name !== right).slice(0, n - 1)].sort();
 
 /** What it has written before the step that we follow. @param {Facts} f */
-export const written_before = (f) => f.written.slice(1, f.step + 1).join(" ");
+const written_before = (f) => f.written.slice(1, f.step + 1).join(" ");
 
 /** The row most like that of the word that we follow. @param {Facts} f */
 const nearest = (f) => f.name([f.near[f.word][0].id])[0];
 
 /** How many hidden units are above zero for it. @param {Facts} f */
-export const active_units = ({ layer, word }) =>
+const active_units = ({ layer, word }) =>
   [...layer.inner[word]].filter((value) => value > 0).length;
 
 /** @param {Float32Array} before @param {Float32Array} after */
-export const row_of_sizes = (before, after) =>
+const row_of_sizes = (before, after) =>
   row(say("root mean square"), code(`${size(before).toFixed(2)} → ${size(after).toFixed(2)}`));
 
 /** A token's name and probability at the step that we follow, and whether it is written.
  *  @param {Facts} f @param {number} id @returns {[string, number, boolean]} */
-export const chance_of = (f, id) => [f.name([id])[0], f.p[id], id === f.ids[f.step + 1]];
+const chance_of = (f, id) => [f.name([id])[0], f.p[id], id === f.ids[f.step + 1]];
 
 /** @type {Stop[]} */
 export const STOPS = [
@@ -160,6 +161,11 @@ export const STOPS = [
   {
     part: "encoder attention",
     title: say("Every token looks at all others"),
+    whose: (f) =>
+      say("“{token}” looks at (layer 1, head {head})", {
+        token: f.source[f.word],
+        head: f.head + 1,
+      }),
     ask: (f) => [
       say("Whom does “{token}” look at most, in head {head} of the first layer?", {
         token: f.source[f.word],
@@ -244,6 +250,7 @@ export const STOPS = [
   {
     part: "decoder attention",
     title: say("The decoder reads what it has written"),
+    whose: (f) => say("“{token}” looks at (last layer, head 1)", { token: f.written[f.step] }),
     ask: (f) => [
       say("So far it has written “{written}”. At which of these can its newest token not look?", {
         written: written_before(f),
@@ -262,6 +269,7 @@ export const STOPS = [
   {
     part: "cross-attention",
     title: say("It looks at the source"),
+    whose: (f) => say("To write “{token}”, it looks at", { token: f.predicted[f.step] }),
     ask: (f) => [
       say(
         "It has written “{written}”. Which source token does it look at most before it goes on?",
@@ -280,6 +288,7 @@ export const STOPS = [
   {
     part: "softmax",
     title: say("A score for every token"),
+    whose: (f) => say("After “{written}”", { written: written_before(f) }),
     section: "greedy-decoding",
     ask: (f) => [
       say("What comes after “{written}”?", { written: written_before(f) }),

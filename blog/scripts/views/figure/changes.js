@@ -10,59 +10,42 @@ import { KINDS } from "./maps.js";
 /** What a reader took at a step, with its probability `p`, instead of `other` with `q`.
  *  @typedef {{ step: number, ids: number[], token: string, p: number, other: string, q: number }}
  *    Choice */
-/** Tokens that nobody looks at, by place; the position that each token has; and what the reader
- *  took, with all tokens that the translation begins with.
- *  @typedef {{ hidden: Set<number>, order: number[] | null,
+/** Tokens that nobody looks at, by place; and what the reader took, with all tokens that the
+ *  translation begins with.
+ *  @typedef {{ hidden: Set<number>,
  *    taken: { forced: number[], choices: Choice[] } | null }} Changes */
 
 /** @returns {Changes} */
-export const none = () => ({ hidden: new Set(), order: null, taken: null });
-
-const moved = (/** @type {Changes} */ { hidden, order }) => hidden.size > 0 || order !== null;
+export const none = () => ({ hidden: new Set(), taken: null });
 
 /** Whether "Restore all" would do something. @param {Figure} figure */
-export const restorable = ({ changes, state }) => moved(changes) || changesModel(state.switches);
+export const restorable = ({ changes, state }) =>
+  changes.hidden.size > 0 || changesModel(state.switches);
 
 /** Whether the model would not translate by itself as it does now. @param {Figure} figure */
 export const any = (figure) => restorable(figure) || figure.changes.taken !== null;
 
 /** What the model is asked, without the changes. @param {Figure} figure */
-export const asItIs = ({ state: { shown: sentence, search, temperature, topP } }) => ({
-  ...{ sentence, search, temperature, topP },
-});
+export const asItIs = ({ state: { shown: sentence, search } }) => ({ sentence, search });
 /** And with them. @param {Figure} figure */
-export const asChanged = (figure) => {
-  const { hidden, order, taken } = figure.changes;
-  return {
-    ...asItIs(figure),
-    forced: taken?.forced ?? [],
-    switches: figure.state.switches,
-    changes: moved(figure.changes) ? { hidden: [...hidden], order } : undefined,
-  };
-};
+export const asChanged = (figure) => ({
+  ...asItIs(figure),
+  forced: figure.changes.taken?.forced ?? [],
+  switches: figure.state.switches,
+  hidden: [...figure.changes.hidden],
+});
 
 /** Hide a token or no longer. @param {Changes} changes @param {number} i */
 export function hide({ hidden }, i) {
   if (!hidden.delete(i)) hidden.add(i);
 }
 
-/** Give a token the position of the next one, and that one its own.
- *  @param {Changes} changes @param {number} i @param {number} count of all tokens */
-export function swap(changes, i, count) {
-  const order = changes.order ?? [...Array(count).keys()];
-  [order[i], order[i + 1]] = [order[i + 1], order[i]];
-  changes.order = order.every((place, t) => place === t) ? null : order;
-}
-
-function list(/** @type {Figure} */ { changes: { hidden, order }, result, state, names }) {
+function list(/** @type {Figure} */ { changes: { hidden }, result, state, names }) {
   const { positions, scaling, mask, off } = state.switches;
   const zeroed = Object.values(KINDS).flatMap(({ name }, i) =>
     Object.values(off)[i].map((place) => `${name.toLowerCase()} ${place.replace(" ", "/")}`),
   );
   const name = (/** @type {number} */ i) => `“${names.spell(result.source, [i])}”`;
-  const swaps = (order ?? []).flatMap((place, t) =>
-    place > t ? [`${name(t)} ⇄ ${name(place)}`] : [],
-  );
   const joined = (/** @type {string[]} */ texts) => ({ names: texts.join(say(", ")) });
   return [
     zeroed.length ? say("Set to zero (layer/head): {names}. ", joined(zeroed)) : "",
@@ -70,12 +53,11 @@ function list(/** @type {Figure} */ { changes: { hidden, order }, result, state,
     scaling ? "" : say("Without the division by √d_k. "),
     mask ? "" : say("Without the mask of the decoder. "),
     hidden.size ? say("Hidden: {names}. ", joined([...hidden].map(name))) : "",
-    swaps.length ? say("Positions swapped: {names}. ", joined(swaps)) : "",
   ].filter(Boolean);
 }
 
-function effect(/** @type {Figure} */ { whole, result, state, options }) {
-  if (!whole || state.guess) return [];
+function effect(/** @type {Figure} */ { whole, result, options }) {
+  if (!whole) return [];
   const [before, now] = [whole.translation, result.translation];
   if (before === now) return [say("The translation is the same as without it.")];
   const rest = [say("Before: "), el("span", {}, ...Trust.marked(before, now))];

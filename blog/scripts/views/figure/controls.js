@@ -3,10 +3,8 @@
 import { all, targetOf } from "../../page/dom.js";
 import { direction } from "../../page/language.js";
 import { withHead } from "../switches.js";
-import { readCell } from "./heat.js";
-import { pin, showQuery } from "./lines.js";
 import { drawMaps, headChoices } from "./maps.js";
-import { answer, drawStep, go, idsOf, play, stop, take, unseen } from "./steps.js";
+import { drawStep, go, idsOf, play, stop, take } from "./steps.js";
 import { lightUp } from "./strips.js";
 
 const TYPING_MS = 600; // of silence, after which what was typed is translated
@@ -51,14 +49,6 @@ const LISTENERS = {
         Object.assign(state, { search: radio.value });
         figure.compute();
       });
-    for (const [id, name] of Object.entries({ temperature: "temperature", "top-p": "topP" })) {
-      on($(id), "input", () => {
-        Object.assign(state, { [name]: Number($(id).value) });
-        $(`${id}-value`).textContent = $(id).value;
-      });
-      on($(id), "change", () => figure.compute());
-    }
-    on($("again"), "click", () => figure.compute());
     on($("halt"), "click", () => figure.halt());
     on($("tree-box"), "toggle", () => {
       if (!figure.result) return;
@@ -76,23 +66,12 @@ const LISTENERS = {
     on($("forward"), "click", () => move(state.step + 1));
     on($("step"), "input", () => move(Number($("step").value)));
     on($("play"), "click", () => play(figure));
-    on($("guess"), "change", () => {
-      state.guess = $("guess").checked;
-      figure.guessed = 0;
-      stop(figure);
-      if (!figure.result) return;
-      figure.draw(); // without what would tell the translation
-      go(figure, 1);
-    });
   },
   words(figure) {
     const { $, engine } = figure;
     on($("likeliest"), "click", (event) => {
       const button = within(event, "button");
-      if (!button) return;
-      const id = Number(button.dataset.id);
-      if (unseen(figure)) answer(figure, id);
-      else take(figure, [id]);
+      if (button) take(figure, [Number(button.dataset.id)]);
     });
     on($("own"), "submit", (event) => {
       event.preventDefault();
@@ -113,9 +92,7 @@ const LISTENERS = {
       on($(id), "change", () => figure.choose({ [id]: $(id).value }));
     on($("words"), "change", () => figure.choose({ words: $("words").checked }));
     on($("maps"), "toggle", () => {
-      if (!figure.result || !$("maps").open) return;
-      drawMaps(figure);
-      drawStep(figure); // lines need sizes
+      if (figure.result && $("maps").open) drawMaps(figure);
     });
     const flip = () =>
       figure.switch(withHead(state.switches, state.kind, `${state.layer} ${state.head}`));
@@ -129,40 +106,6 @@ const LISTENERS = {
       if ($("switch").checked && head !== "mean") flip();
     });
     rove(figure, $("overview"), "button", () => headChoices(figure).length);
-  },
-  heat(figure) {
-    const heat = figure.$("heat");
-    const cellOf = (/** @type {Event} */ event) => within(event, "tbody td");
-    const keep = (/** @type {Event} */ event) => {
-      const cell = cellOf(event);
-      if (cell) pin(figure, Number(cell.dataset.q));
-    };
-    on(heat, "pointerover focusin", (event) => readCell(figure, cellOf(event)));
-    on(heat, "focusin", () => {
-      // or the arrow keys could move to a cell under the sticky labels
-      const [columns, { cells }] = heat.rows;
-      figure.$("heat-box").style.scrollPadding =
-        `${columns.offsetHeight}px 0 0 ${cells[0].offsetWidth}px`;
-    });
-    on(heat, "click", keep);
-    heat.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") keep(event);
-    });
-    rove(figure, heat, "tbody td", () => figure.view.keys.length);
-  },
-  lines(figure) {
-    const queries = figure.$("queries");
-    const query = (/** @type {Event} */ event) => Number(within(event, "li")?.dataset.q);
-    on(queries, "pointerover", (event) => {
-      if (within(event, "li")) showQuery(figure, query(event));
-    });
-    on(queries, "pointerleave", () => showQuery(figure, figure.pinned));
-    on(queries, "focusin", (event) => pin(figure, query(event)));
-    queries.addEventListener("keydown", ({ key }) => {
-      if (key === "Escape") pin(figure, null);
-    });
-    on(figure.$("all"), "click", () => pin(figure, null));
-    rove(figure, queries, "li", () => 1);
   },
   strips(figure) {
     listenToStrip(figure, "source");

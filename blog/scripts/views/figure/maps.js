@@ -3,8 +3,7 @@
 import { el, pixels, rowsOf } from "../../page/dom.js";
 import { say } from "../../page/language.js";
 import { restorable } from "./changes.js";
-import { drawHeat } from "./heat.js";
-import { drawLines, pin } from "./lines.js";
+import { heat } from "../panels/parts.js";
 
 const LARGEST_MAP_CELLS = 2000; // that are drawn at once
 const LEAST_ROWS = 6;
@@ -86,9 +85,9 @@ function chosenMap(/** @type {Figure} */ { state, names, result }) {
   return { queries, keys, first, all: all.length, weights };
 }
 
-/** Everything below the strips: the chosen map, its lines, the overview. @param {Figure} figure */
+/** Everything below the strips: the chosen map, the overview. @param {Figure} figure */
 export function drawMaps(figure) {
-  const { $, state, result, pinned } = figure;
+  const { $, state, result } = figure;
   const layers = result.maps[state.kind].map((_, i) => i + 1);
   const heads = headChoices(figure);
   // the page's address, or a menu of another kind, may have any
@@ -101,8 +100,28 @@ export function drawMaps(figure) {
   if (!$("maps").open) return; // nobody sees the rest
   drawOverview(figure, layers, heads);
   drawHeat(figure);
-  drawLines(figure);
-  pin(figure, pinned !== null && pinned < figure.view.queries.length ? pinned : null);
+}
+
+function drawHeat(/** @type {Figure} */ { $, state, view }) {
+  const { kind, layer, head } = state;
+  const { queries, keys, weights, first, all } = view;
+  const attention = { attention: KINDS[kind].name, layer, head: headName(head) };
+  const title = say("{attention}, layer {layer}, {head}", attention);
+  const rows = { from: first + 1, to: first + queries.length, all };
+  $("heat-title").textContent = title;
+  $("cut").textContent =
+    queries.length < all ? say("Rows {from} to {to} of {all}, those around the step. ", rows) : "";
+  /** Only a weight of exactly 0 counts as masked, so a leak through the mask would show.
+   *  @param {number} q @param {number} k */
+  const isMasked = (q, k) =>
+    kind === "decoder" &&
+    keys[k].members[0] > Math.max(...queries[q].members) &&
+    weights[q][k] === 0;
+  const names = [queries, keys].map((items) => items.map(({ text }) => text));
+  const weight = (/** @type {number} */ q, /** @type {number} */ k) =>
+    isMasked(q, k) ? null : weights[q][k];
+  const most = LARGEST_MAP_CELLS;
+  $("heat").replaceChildren(heat(names[0], names[1], weight, title, { most }));
 }
 
 /** @param {HTMLElement & { value: string }} select @param {Head[]} values @param {Head} chosen */
@@ -118,7 +137,6 @@ function showChoices(/** @type {Figure} */ figure) {
   const { $, root, state, engine, names } = figure;
   for (const name of /** @type {const} */ (["kind", "search"]))
     for (const radio of figure.radios(name)) radio.checked = radio.value === state[name];
-  $("sampling").hidden = $("drawn-from").hidden = state.search !== "sample";
   $("words").checked = state.words;
   $("words-label").hidden = !names.hasPieces;
   $("zero-label").hidden = !engine || state.head === "mean";

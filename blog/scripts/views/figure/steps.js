@@ -1,39 +1,31 @@
-// Step by step through a translation: what the model thinks most probable, what a reader guesses
-// or takes instead, and the steps played one after the other.
+// Step by step through a translation: what the model thinks most probable, what a reader takes
+// instead, and the steps played one after the other.
 
 import { EOS, plain } from "../../model/tokeniser.js";
 import { el, percent, quoted } from "../../page/dom.js";
-import * as Guesses from "../../page/guesses.js";
 import { say, told } from "../../page/language.js";
 import { inCommon } from "../trust.js";
 import { compare } from "./changes.js";
-import { pin } from "./lines.js";
 import { drawMaps } from "./maps.js";
 import { lightUp } from "./strips.js";
 import { isMarker } from "./tokens.js";
 
 const STEP_MS = 600; // of Play
 
-/** Whether the reader is still to guess this step. @param {Figure} figure */
-export const unseen = ({ state, guessed }) => state.guess && state.step > guessed;
-
 export function drawStep(/** @type {Figure} */ figure) {
   const { $, state, view } = figure;
   drawStepper(figure);
   drawProgress(figure);
   drawLikeliest(figure);
-  $("count").textContent = Guesses.text();
-  showSpoilers(figure);
   lightUp(figure);
   for (const node of figure.all("#tree [data-step]"))
     node.classList.toggle("later", !state.whole && Number(node.dataset.step) > state.step);
   if (state.words || state.kind === "encoder" || !view || !$("maps").open) return;
-  const row = state.step - 1 - view.first;
-  if (view.queries[row]) pin(figure, row);
-  else drawMaps(figure); // a map of a long sentence shows the rows around the step
+  // a map of a long sentence shows the rows around the step
+  if (!view.queries[state.step - 1 - view.first]) drawMaps(figure);
 }
 
-function drawStepper(/** @type {Figure} */ { $, root, result, state: { step, guess } }) {
+function drawStepper(/** @type {Figure} */ { $, root, result, state: { step } }) {
   const count = result.predicted.length;
   Object.assign($("step"), { max: count, value: step });
   $("step").setAttribute("aria-valuetext", say("{step} of {count}", { step, count }));
@@ -43,7 +35,6 @@ function drawStepper(/** @type {Figure} */ { $, root, result, state: { step, gue
     if (atEnd && root.activeElement === $(id)) $(count > 1 ? `${other}` : "step").focus();
     $(id).disabled = Boolean(atEnd);
   }
-  $("play").disabled = guess;
 }
 
 /** What has been written so far: what comes later is not to be seen before. */
@@ -52,16 +43,14 @@ function drawProgress(/** @type {Figure} */ figure) {
   const { predicted, translation } = result;
   const now = state.step - 1;
   const shown = state.whole ? predicted.length : state.step;
-  const isGuessed = unseen(figure);
   figure.all("#target li").forEach(({ classList, firstElementChild }, i) => {
     classList.toggle("later", i >= shown);
-    classList.toggle("unseen", i === now && isGuessed);
     firstElementChild?.classList.toggle("now", i === now);
   });
-  $("underlined").hidden = !$("target").querySelector(".doubtful:not(.later, .unseen)");
-  const tokens = predicted.slice(0, isGuessed ? now : shown).filter((token) => !isMarker(token));
+  $("underlined").hidden = !$("target").querySelector(".doubtful:not(.later)");
+  const tokens = predicted.slice(0, shown).filter((token) => !isMarker(token));
   const beginning = tokens.length ? `${plain(tokens.join(""))} …` : "…";
-  const text = shown === predicted.length && !isGuessed ? translation : beginning;
+  const text = shown === predicted.length ? translation : beginning;
   $("translation").replaceChildren(el("strong", { dir: "auto" }, text));
 }
 
@@ -69,7 +58,6 @@ function drawLikeliest(/** @type {Figure} */ figure) {
   const { $, result, state, engine, names } = figure;
   const { predicted, steps, ids } = result;
   const { step } = state;
-  const hidden = unseen(figure);
   const written = quoted(plain(predicted.slice(0, step - 1).join("")));
   const place = { step: `${step}`, count: `${predicted.length}` };
   $("step-readout").replaceChildren(
@@ -79,36 +67,24 @@ function drawLikeliest(/** @type {Figure} */ figure) {
           written,
         })
       : [say("Step {step} of {count}. It has written nothing, and predicts:", place)]),
-    ...(hidden ? [" ", say("Which of these comes next? Click it.")] : []),
   );
   const { likeliest, chosen: p } = steps[step - 1];
   const token = predicted[step - 1];
   const isListed = likeliest.some((other) => other.token === token);
   const listed = isListed ? [...likeliest] : [...likeliest, { id: ids?.[step], token, p }];
-  if (hidden) listed.sort((a, b) => (plain(a.token) < plain(b.token) ? -1 : 1));
   const rows = listed.flatMap((row) => {
-    const name = row.token === token && !hidden ? "chosen" : "";
+    const name = row.token === token ? "chosen" : "";
     const text = el("bdi", {}, names.piece(row.token));
     const button = { type: "button", class: name, "data-id": row.id };
     const first = engine ? el("button", button, text) : el("span", {}, text);
     const bar = { style: `width:${Math.max(0.2, 100 * row.p)}%` };
     return [
       el("span", { class: name }, first, name ? " ←" : ""),
-      hidden ? el("span") : el("i", bar),
-      hidden ? el("span") : el("span", { class: name }, percent(row.p)),
+      el("i", bar),
+      el("span", { class: name }, percent(row.p)),
     ];
   });
   $("likeliest").replaceChildren(...rows);
-}
-
-/** Tree and maps tell what comes. @param {Figure} figure */
-function showSpoilers(figure) {
-  const { $, result, state, guessed } = figure;
-  const spoils = state.guess && guessed < result.predicted.length;
-  const returns = $("maps").hidden && !spoils;
-  $("tree-box").hidden = !result.nodes || spoils;
-  $("maps").hidden = spoils;
-  if (returns) drawMaps(figure);
 }
 
 /** Show a step, with what is written later only if `whole`.
@@ -116,7 +92,7 @@ function showSpoilers(figure) {
 export function go(figure, step, whole = false) {
   const { result, state } = figure;
   if (!result) return;
-  state.whole = whole && !state.guess;
+  state.whole = whole;
   state.step = Math.max(1, Math.min(result.predicted.length, step));
   drawStep(figure);
 }
@@ -161,19 +137,6 @@ export function clearestStep({ maps, predicted, source }, whole) {
   return 1 + sharpness.indexOf(Math.max(...sharpness));
 }
 
-/** The reader's guess of the next token. @param {Figure} figure @param {number} id */
-export function answer(figure, id) {
-  const { $, result, state, engine } = figure;
-  const right = id === result.ids[state.step];
-  figure.guessed = state.step;
-  Guesses.add(right);
-  drawStep(figure);
-  const token = plain(engine?.tokenizer.pieces[id] ?? "");
-  const message = right ? say("You guessed it.") : say("You guessed “{token}”.", { token });
-  $("step-readout").append(" ", el("strong", {}, message));
-  $("forward").focus();
-}
-
 /** Have the sentence go on from tokens of the reader's choice.
  *  @param {Figure} figure @param {number[]} ids */
 export async function take(figure, ids) {
@@ -192,7 +155,7 @@ export async function take(figure, ids) {
   changes.taken = { forced: [...result.ids.slice(1, step), ...ids], choices: [...earlier, choice] };
   if (!(await figure.compute(step))) return;
   const taken = figure.result.steps.slice(step - 1, step - 1 + ids.length);
-  choice.p = taken.reduce((p, { own }) => p * own, 1);
+  choice.p = taken.reduce((p, { chosen }) => p * chosen, 1);
   compare(figure);
 }
 

@@ -7,7 +7,6 @@ import { gloss } from "../../page/gloss.js";
 import { direction, say } from "../../page/language.js";
 import * as Trust from "../trust.js";
 import { headName, opacity, weightsOf } from "./maps.js";
-import { unseen } from "./steps.js";
 import { isMarker } from "./tokens.js";
 
 export function drawStrips(/** @type {Figure} */ figure) {
@@ -34,18 +33,14 @@ function listItem({ names }, tokens, i, attributes, classes, ...below) {
 }
 
 function drawSource(/** @type {Figure} */ figure) {
-  const { hidden, order } = figure.changes;
+  const { hidden } = figure.changes;
   const { source } = figure.result;
   const english = gloss(figure.state.shown);
   let word = 0; // of the gloss: the next one
   const items = source.map((token, i) => {
     const begins = english.length > 0 && token.startsWith("▁");
     const name = begins ? english[word++].replaceAll("-", " ") : "";
-    const place = order && order[i] !== i ? say("at {place}", { place: order[i] + 1 }) : "";
-    const below = [
-      ...(english.length ? [el("small", { lang: "en" }, name)] : []),
-      ...(place ? [el("small", {}, place)] : []),
-    ];
+    const below = english.length ? [el("small", { lang: "en" }, name)] : [];
     const pressed = i < source.length - 1 ? { "aria-pressed": hidden.has(i) } : {};
     return listItem(figure, source, i, pressed, hidden.has(i) ? "gone" : "", ...below);
   });
@@ -53,7 +48,7 @@ function drawSource(/** @type {Figure} */ figure) {
 }
 
 function drawTarget(/** @type {Figure} */ figure) {
-  const { $, result, whole, changes, names, state } = figure;
+  const { $, result, whole, changes, names } = figure;
   const { predicted, steps } = result;
   const choices = changes.taken?.choices ?? [];
   const chosen = (/** @type {number} */ i) =>
@@ -66,7 +61,7 @@ function drawTarget(/** @type {Figure} */ figure) {
   const before = whole && Trust.inCommon(predicted, whole.predicted);
   const items = predicted.map((token, i) => {
     const isDoubtful = doubtful[i] && !isMarker(token);
-    const isChanged = before && !before.has(i) && !state.guess;
+    const isChanged = before && !before.has(i);
     const classes = `${isDoubtful ? "doubtful " : ""}${isChanged ? "changed" : ""}`;
     const share = el("small", { class: "beyond" }, `${Math.round(100 * steps[i].chosen)}%`);
     return listItem(figure, predicted, i, {}, classes, share);
@@ -97,19 +92,17 @@ export function lightUp(figure, side = "target", i = figure.state.step - 1) {
   shade("source", row(writes ? "cross" : "encoder"));
   shade("target", writes ? row("decoder").slice(1) : []);
   const token = plain(writes ? result.predicted[i] : result.source[i]);
-  const hidesToken = writes && unseen(figure) && i === state.step - 1;
   const { first } = figure.options;
-  $("shades").textContent = shadesText(first, writes, hidesToken, { token, layer, head });
+  $("shades").textContent = shadesText(first, writes, { token, layer, head });
 }
 
-/** @param {boolean | undefined} first @param {boolean} writes @param {boolean} hidesToken
+/** @param {boolean | undefined} first @param {boolean} writes
  *  @param {{ token: string, layer: number, head: Head }} place */
-function shadesText(first, writes, hidesToken, { token, layer, head }) {
+function shadesText(first, writes, { token, layer, head }) {
   const place = { token, layer, head: headName(head) };
   if (first && writes)
     return say("Shaded: where the model looks before it writes “{token}”.", place);
   if (first) return say("Shaded: where “{token}” looks in the German sentence.", place);
-  if (hidesToken) return say("Shaded: where this step looks (layer {layer}, {head}).", place);
   if (writes)
     return say(
       "Shaded: where the step that writes “{token}” looks (layer {layer}, {head}).",

@@ -1,14 +1,10 @@
 // How a figure names the tokens of what it shows.
 
 import { plain } from "../../model/tokeniser.js";
-import { el, quoted } from "../../page/dom.js";
-import { told } from "../../page/language.js";
 
 /** @typedef {"source" | "target" | "predicted"} Side */
-/** A row or column of a map: the places of its tokens, and how they are called; of a query in the
- *  decoder, also what it reads and predicts, and which of these it is named after.
- *  @typedef {{ members: number[], text: string, start: boolean, main?: Side, reads?: string,
- *    predicts?: string }} Item */
+/** A row or column of a map: the places of its tokens, and how they are called; a query of the
+ *  decoder by what it reads and predicts. @typedef {{ members: number[], text: string }} Item */
 
 export const isMarker = (/** @type {string} */ token) => /^<\/?(s|bos|eos|pad)>$/.test(token);
 const standsAlone = (/** @type {string} */ token) => isMarker(token) || /^\p{P}+$/u.test(token);
@@ -66,24 +62,10 @@ export class TokenNames {
       members.length > 1
         ? plain(members.map((i) => tokens[i]).join(""))
         : this.spell(tokens, members);
-    const item = { members, text, start: this.startsWord(tokens, members[0]) };
-    if (!isQuery || side === "source") return item;
+    if (!isQuery || side === "source") return { members, text };
     const { target, predicted } = this.tokens;
     const reads = side === "target" ? text : this.spell(target, members);
     const predicts = side === "predicted" ? text : this.spell(predicted, members);
-    return { ...item, main: side, reads, predicts };
+    return { members, text: `${reads} → ${predicts}` };
   }
-}
-
-export function label(/** @type {Item} */ { main, text, reads = "", predicts = "" }) {
-  const half = (/** @type {string} */ title, /** @type {boolean} */ isMain) =>
-    el("bdi", { class: isMain ? "main" : "muted", title }, title);
-  if (!main) return [half(text, true)];
-  return [half(reads, main === "target"), " → ", half(predicts, main === "predicted")];
-}
-
-export function describeQuery(/** @type {Item} */ { main, text, reads = "", predicts = "" }) {
-  if (!main) return [quoted(text)];
-  const names = { read: quoted(reads), predicted: quoted(predicts) };
-  return told("reads {read}, predicts {predicted}", names);
 }

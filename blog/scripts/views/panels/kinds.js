@@ -81,8 +81,7 @@ export const PANELS = {
         f.source,
         (q, k) => f.layers[layer].weights[head][q][k],
         say("Attention weights of the encoder"),
-        [token, key],
-        (q, k) => choose({ token: q, key: k }),
+        { chosen: [token, key], choose: (q, k) => choose({ token: q, key: k }) },
       ),
       ...cutting(f.source),
       el(

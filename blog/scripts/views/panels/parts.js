@@ -88,9 +88,9 @@ export function wordTable(corner, columns, rows) {
 /** A map of weights with words on its axes. A weight colours its cell, null hides it; `chosen` is
  *  the cell that is looked into, and a click `choose`s another one.
  *  @param {string[]} queries @param {string[]} keys @param {ByCell} weight @param {string} title
- *  @param {number[]} [chosen] @param {(q: number, k: number) => void} [choose] */
-export function heat(queries, keys, weight, title, chosen, choose) {
-  const columns = keys.slice(0, MOST);
+ *  @param {{ chosen?: number[], choose?: (q: number, k: number) => void, most?: number }} options */
+export function heat(queries, keys, weight, title, { chosen, choose, most = MOST } = {}) {
+  const columns = keys.slice(0, most);
   const cell = (/** @type {number} */ q, /** @type {number} */ k) => {
     const [query, key] = [queries[q], keys[k]];
     const share = weight(q, k);
@@ -108,7 +108,7 @@ export function heat(queries, keys, weight, title, chosen, choose) {
     return el("td", attributes, share >= 0.1 ? text.replace(/^0(?=\.)/, "") : "");
   };
   const names = columns.map((key) => el("span", {}, key));
-  const rows = queries.slice(0, MOST).map((query, q) => {
+  const rows = queries.slice(0, most).map((query, q) => {
     const cells = columns.map((_, k) => cell(q, k));
     return /** @type {[string, Node[]]} */ ([query, cells]);
   });
