@@ -1358,7 +1358,8 @@ class Encoder(nn.Module):
 
     def __init__(self, layers: list[nn.Module], norm: nn.Module):
         super().__init__()
-        self.layers, self.norm = nn.ModuleList(layers), norm
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
 
     def forward(self, x: Tensor, src_mask: Mask) -> Tensor:
         """Embedded source (B, S, d_model) to memory (B, S, d_model)."""
@@ -1572,7 +1573,8 @@ class Decoder(nn.Module):
 
     def __init__(self, layers: list[nn.Module], norm: nn.Module):
         super().__init__()
-        self.layers, self.norm = nn.ModuleList(layers), norm
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
 
     def forward(self, x: Tensor, memory: Tensor, src_mask: Mask, tgt_mask: Mask) -> Tensor:
         """Embedded target (B, T, d_model) and memory (B, S, d_model) to vectors (B, T, d_model)."""
@@ -2172,8 +2174,9 @@ def example_pre_post() -> Chart:
     print("gradient of the last layer over that of the first:", texts)
     assert growth["post"] > 10 and 1 / 4 < growth["pre"] < 4
     assert pre[-1]["RMS of the stream"] > 1.5 > 1.01 > post[-1]["RMS of the stream"]
-    left = curves(post + pre, "layer", "gradient", "norm", log_y=True, width=280)
-    return grid([[left, curves(post + pre, "layer", "RMS of the stream", "norm", width=280)]])
+    gradients = curves(post + pre, "layer", "gradient", "norm", log_y=True, width=280)
+    sizes = curves(post + pre, "layer", "RMS of the stream", "norm", width=280)
+    return grid([[gradients, sizes]])
 
 
 # %% [markdown]
@@ -4021,15 +4024,11 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 # > most short captions come out right. The output shown here comes from fifteen minutes on a single core. A run that was
 # > completed before is loaded from its folder.
 # >
-# > <details class="note"><summary>To continue a run, or repeat it</summary>
-# >
-# > The folder holds only the weights. That's enough for translating, but not for continuing the training as if
+# > **To continue a run.** The folder holds only the weights. That's enough for translating, but not for continuing the training as if
 # > nothing had happened: Adam would have to estimate the sizes of the gradients from scratch, and the learning rate
 # > would start near zero and climb to its peak again. A checkpoint to *continue* from must also hold the
 # > optimiser's state, the number of updates and the position in the data, as the program's checkpoints do. Two runs
 # > agree to the last bit only with the same versions of the libraries, the same kind of processor and as many threads.
-# >
-# > </details>
 
 
 # %%
@@ -4083,7 +4082,8 @@ def example_curves() -> Chart:
     """Losses over time. A model that finds all tokens equally likely
     has a loss equal to the logarithm of their number."""
     (_, tokenizer, _), rows, _ = live_run()
-    n, last = len(tokenizer), rows[-1]
+    n = len(tokenizer)
+    last = rows[-1]
     points = []
     for i in range(0, len(rows), 10):
         ten = rows[i : i + 10]
@@ -4172,8 +4172,8 @@ def example_bleu_by_hand() -> Any:
     rows, logs = [], []
     for n in range(1, 5):
         n_grams = Counter(zip(*(words[i:] for i in range(n)), strict=False))
-        right = Counter(zip(*(right_words[i:] for i in range(n)), strict=False))
-        hits = (n_grams & right).total()  # & takes the smaller count of each
+        expected = Counter(zip(*(right_words[i:] for i in range(n)), strict=False))
+        hits = (n_grams & expected).total()  # & takes the smaller count of each
         total = n_grams.total()
         rows.append({"n": n, "in the translation": total, "also in the reference": hits})
         rows[-1]["share"] = f"{hits / total:.3f}"
@@ -4183,8 +4183,8 @@ def example_bleu_by_hand() -> Any:
     score = 100 * penalty * mean
     print("translation:", translation, "\nreference:  ", reference)
     print(f"geometric mean {mean:.3f}, times {penalty:.3f} for being too short: BLEU {score:.1f}")
-    expected = BLEU(tokenize="none").corpus_score([translation], [[reference]]).score
-    assert math.isclose(score, expected, abs_tol=1e-6)
+    theirs = BLEU(tokenize="none").corpus_score([translation], [[reference]]).score
+    assert math.isclose(score, theirs, abs_tol=1e-6)
     return table(rows)
 
 
@@ -4335,16 +4335,16 @@ def beam_search(
             "the beam must be a whole number, at least 1, and alpha from 0 to 10, "
             f"but they are {beam} and {alpha}"
         )
-    B, device = len(src), src.device
+    B = len(src)
     if src_mask is None:
         src_mask = torch.ones_like(src[:, None], dtype=torch.bool)
     limit = (max_len - (src_mask == 0).sum((1, 2)).expand(B)).clamp(min=2)  # of outputs, with BOS
     best = [-torch.inf] * B  # scores of finished translations
     results = [[BOS]] * B
-    sentences = torch.arange(B, device=device).unsqueeze(1)  # (B, 1)
-    places = torch.arange(beam, device=device)
-    open_places = torch.full((B, 1), beam, device=device)
-    ys = torch.full((B, beam, 1), BOS, device=device)
+    sentences = torch.arange(B, device=src.device).unsqueeze(1)  # (B, 1)
+    places = torch.arange(beam, device=src.device)
+    open_places = torch.full((B, 1), beam, device=src.device)
+    ys = torch.full((B, beam, 1), BOS, device=src.device)
     log_p = torch.where(places > 0, -torch.inf, 0.0).repeat(B, 1)  # (B, beam): one hypothesis
     with evaluating(model):
         decoder = CachedDecoder(model, src, src_mask.expand(B, 1, -1))
@@ -4366,10 +4366,10 @@ def beam_search(
             log_p = log_p.masked_fill(ended | ~alive, -torch.inf)
             open_places = open_places - ended.sum(1, keepdim=True)
             highest = log_p.amax(1) / length_penalty(limit - 1, alpha)
-            if (highest <= torch.tensor(best, device=device)).all():
+            if (highest <= torch.tensor(best, device=src.device)).all():
                 break  # no continuation can score more
             select_rows(decoder, (beam * sentences + parents).flatten())
-    return pad_rows(results).to(device)
+    return pad_rows(results).to(src.device)
 
 
 # %% [markdown]
@@ -4559,8 +4559,6 @@ def example_base() -> Any:
 # every earlier single model, at less than a quarter of the cost of the best of them; for this language pair it used a
 # dropout rate of 0.1, not 0.3 as for English to German.
 #
-# <details><summary>How the cost was estimated</summary>
-#
 # The cost is the training time, times the number of GPUs, times the operations per second that a GPU of that type
 # sustains (2.8, 3.7, 6.0 and 9.5 TFLOPS in single precision for the K80, K40, M40 and P100).
 #
@@ -4568,8 +4566,6 @@ def example_base() -> Any:
 # > 63 million weights and 2.5 billion tokens on each side, that makes $0.9 \cdot 10^{18}$. The table's $3.3 \cdot
 # > 10^{18}$ is what eight P100s could have done in the twelve hours. Attention's own products add $12nd$ operations
 # > per token and attention sublayer, with $n$ positions: for base and thirty positions, about one per cent.
-#
-# </details>
 
 
 # %%
@@ -4671,16 +4667,12 @@ def example_paper_table_3() -> Any:
 # parse tree of an English sentence. The output is much longer than the input and must be well formed, and recurrent
 # models had not done well with little data.
 #
-# <details><summary>Data and settings</summary>
-#
 # One training run used the Wall Street Journal part of the Penn Treebank, about 40,000 sentences, with a vocabulary of
 # 16,000 tokens. The other, semi-supervised, added two corpora of about 17 million automatically parsed sentences
 # ("high-confidence" and BerkeleyParser), with a vocabulary of 32,000. The authors ran only a few experiments, on the
 # development set (Section 22 of the treebank), to choose the dropout rate (on attention as well), the learning rate and
 # the beam size. The output could be up to 300 tokens longer than the input, with a beam of 21 and $\alpha = 0.3$. All
 # other settings were those of the English-German base model.
-#
-# </details>
 #
 # The table gives the F1 scores on Section 23 of the treebank:
 
@@ -4773,10 +4765,11 @@ def attention_maps(
 def example_cross_heads() -> Chart:
     """Cross-attention of each head (columns of charts) in each layer (rows of charts)."""
     sentence = attention_maps(our_model(), OUR_SENTENCES[1])
-    rows, columns = sentence.steps(), sentence.source
+    steps = sentence.steps()
+    words = sentence.source
     charts = []
     for n, heads in enumerate(sentence.maps["cross"], 1):
-        row = [heatmap(w, rows, columns, f"layer {n}, head {i}") for i, w in enumerate(heads, 1)]
+        row = [heatmap(w, steps, words, f"layer {n}, head {i}") for i, w in enumerate(heads, 1)]
         charts.append([chart.properties(width=130, height=130) for chart in row])
     return grid(charts)
 
@@ -4829,16 +4822,17 @@ def example_alignment() -> Chart | None:
     runs = saved_rows("alignment")
     if not runs:
         return None
-    names = [str(i) for i in range(1, SIZES["h"] + 1)]  # as many layers as heads
+    layers = [*"1234"]
+    columns = ["mean", *layers]
     axes = "layer", "head"
     charts = []
     for convention in ("reads", "predicts"):
         heads = [[h for h in run["heads"] if h["convention"] == convention] for run in runs]
-        rates = torch.tensor([h["aer"] for h in heads[0] if h["layer"] != "mean"]).view(4, 4)
+        rates = torch.tensor([h["aer"] for h in heads[0] if h["layer"] != "mean"]).view(4, 5)
         title = f"the row that {convention} the token"
-        charts.append(heatmap(rates, names, names, title, axes, size=40, unit="error rate"))
+        charts.append(heatmap(rates, layers, columns, title, axes, size=40, unit="error rate"))
         means = [f"{h['aer']:.2f}" for run in heads for h in run if h["layer"] == "mean"]
-        print(f"{title}: mean over all heads, by seed:", *means)
+        print("the row that", convention, "the token: mean over all heads, by seed:", *means)
     baselines = {name: baseline["aer"] for name, baseline in runs[0]["baselines"].items()}
     print("to compare:", baselines, f"BLEU {runs[0]['bleu']:.1f}")
     return grid([charts])
