@@ -2948,7 +2948,7 @@ def example_copy() -> Chart:
 def with_attention(layer: nn.Module, **functions: Callable) -> nn.Module:
     """A copy of a layer with the same weights, but `functions` in place of attentions so named."""
     twin = copy.copy(layer)
-    twin._modules = {name: part for name, part in layer._modules.items() if name not in functions}
+    twin._modules = {k: module for k, module in layer._modules.items() if k not in functions}
     vars(twin).update(functions)
     return twin
 
