@@ -952,7 +952,8 @@ def example_second_map() -> Chart:
 # > **Learned positions** are a second embedding, indexed by position instead of by token. They aren't multiplied by
 # > $\sqrt{d_{\text{model}}}$, so they start out small compared with the tokens' vectors. Their table has a fixed
 # > length, so no sentence can be longer than that. They gave nearly the same results (Table 3, row E); the authors kept
-# > sinusoids because these extend to longer sentences. Whether a model does, [Part 2 tests](#Keeping-keys-and-values).
+# > sinusoids because these extend to longer sentences. [Part 2](#Keeping-keys-and-values) tests
+# > whether a trained model does.
 # >
 # > </details>
 #
@@ -2135,7 +2136,7 @@ def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> Non
 # > **Pre- or post-norm: what happens to the gradient?** In a fresh post-norm model the last layers receive far more
 # > gradient than the first ones; with pre-norm all layers receive about the same (Xiong et al., 2020). The left chart
 # > shows this for twelve decoder layers. With post-norm, large steps can do damage, which may be one reason why it
-# > helps to begin with a small learning rate (but not the only one, as Adam divides by the size of the gradients).
+# > helps to begin with a small learning rate (though not the only one, as Adam divides by the size of the gradients).
 # > The right chart shows the size of the residual stream: post-norm resets it after every layer, while pre-norm lets it
 # > grow. That's what pre-norm costs: the larger the stream, the less the next layer can change it.
 
@@ -4750,8 +4751,8 @@ def attention_maps(
     attentions["cross"] = [layer.src_attn for layer in model.decoder.layers]
     maps = {kind: torch.cat([weights[a] for a in attns]) for kind, attns in attentions.items()}
     maps = {kind: stacked.cpu() for kind, stacked in maps.items()}
-    texts = map(tokenizer.tokens, (src[0].tolist(), ids[:-1], ids[1:]))
-    return AttentionMaps(*texts, maps, tokenizer.decode(ids))
+    source, target, predicted = map(tokenizer.tokens, (src[0].tolist(), ids[:-1], ids[1:]))
+    return AttentionMaps(source, target, predicted, maps, tokenizer.decode(ids))
 
 
 # %% [markdown]
