@@ -30,13 +30,13 @@
 #
 # if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
 #     def forms(chart, **_):  # to draw; and as a picture for GitHub, which draws nothing
-#         found = {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"}
+#         form_by_type = {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"}
 #         with contextlib.suppress(Exception):  # without the package there is no picture
 #             import vl_convert
 #
 #             picture = vl_convert.vegalite_to_png(chart, scale=1.5)
-#             found["image/png"] = base64.b64encode(picture).decode()
-#         return found
+#             form_by_type["image/png"] = base64.b64encode(picture).decode()
+#         return form_by_type
 #
 #     alt.renderers.register("data", forms)
 #     alt.renderers.enable("data")
@@ -134,8 +134,8 @@ def checks(function: Callable[[Any], None]) -> Callable[[Any], bool]:
             print(f"{number}: not yet. {lack}")
         except Exception as error:  # the cells below run all the same
             line = traceback.extract_tb(error.__traceback__)[-1].line
-            message = f"{type(error).__name__}: {error}"
-            print(f"{number}: not yet. It can't be tried out: {message}, at `{line}`.")
+            kind = type(error).__name__
+            print(f"{number}: not yet. It can't be tried out: {kind}: {error}, at `{line}`.")
         else:
             print(f"{number}: right.")
             return True
@@ -146,8 +146,8 @@ def checks(function: Callable[[Any], None]) -> Callable[[Any], bool]:
 
 def same(tensor: Tensor, expected: Tensor, what: str) -> None:
     """NotYet that names `what`, unless a tensor has the expected shape and numbers."""
-    shapes = tuple(expected.shape), tuple(tensor.shape)
-    expect(shapes[0] == shapes[1], f"{what} should have the shape {shapes[0]}, not {shapes[1]}.")
+    shape, expected_shape = tuple(tensor.shape), tuple(expected.shape)
+    expect(shape == expected_shape, f"{what} should have the shape {expected_shape}, not {shape}.")
     gap = (tensor - expected).abs().max().item()
     expect(gap < 1e-4, f"{what} is off by up to {gap:.2g}.")
 
@@ -178,16 +178,18 @@ def same(tensor: Tensor, expected: Tensor, what: str) -> None:
 @checks
 def check_1_1(attempt: Callable[[int, int, int], nn.Module]) -> None:
     """Token and position in their places, from any first position, for every row of the batch."""
-    module, ids = attempt(12, 4, 50), torch.randint(4, 50, (2, 7))
-    found, places = module(ids), positional_encoding(7, 4)
-    shape = tuple(found.shape)
+    module = attempt(12, 4, 50)
+    ids = torch.randint(4, 50, (2, 7))
+    vectors = module(ids)
+    shape = tuple(vectors.shape)
     expect(shape == (2, 7, 16), f"The result should have the shape (2, 7, 16), not {shape}.")
-    same(found[..., 12:], places.expand(2, 7, 4), "The position, in the last 4 entries of 16,")
-    tables = [part for part in module.modules() if isinstance(part, Embeddings)]
+    places = positional_encoding(7, 4).expand(2, 7, 4)
+    same(vectors[..., 12:], places, "The position, in the last 4 entries of 16,")
+    tables = [child for child in module.modules() if isinstance(child, Embeddings)]
     expect(len(tables) == 1, f"There should be one Embeddings in the module, not {len(tables)}.")
-    same(found[..., :12], tables[0](ids), "The token, in the first 12 entries of 16,")
-    rest = module(ids[:, 3:], 3)
-    same(rest, found[:, 3:], "The same ids, cut off before position 3 and with start = 3,")
+    same(vectors[..., :12], tables[0](ids), "The token, in the first 12 entries of 16,")
+    late = module(ids[:, 3:], 3)
+    same(late, vectors[:, 3:], "The same ids, cut off before position 3 and with start = 3,")
 
 
 # %%
@@ -224,7 +226,8 @@ class TokenBesidePosition(nn.Module):
 
     def __init__(self, width: int, places: int, vocab: int):
         super().__init__()
-        self.embeddings, self.places = Embeddings(width, vocab), places
+        self.embeddings = Embeddings(width, vocab)
+        self.places = places
 
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:
         """Ids (B, T) to vectors (B, T, width + places); `start` is the position of the first."""
@@ -237,8 +240,10 @@ class TokenBesidePosition(nn.Module):
 def example_answer_1_1() -> None:
     """The layers and the cached decoder take such vectors as they are,
     but no matrix can be shared any more."""
-    model, (src, tgt) = make_model(50, 50, N=1, dropout=0.0), torch.randint(4, 50, (2, 3, 7))
-    model.src_embed, model.tgt_embed = (TokenBesidePosition(448, 64, 50) for _ in range(2))
+    model = make_model(50, 50, N=1, dropout=0.0)
+    src, tgt = torch.randint(4, 50, (2, 3, 7))
+    model.src_embed = TokenBesidePosition(448, 64, 50)
+    model.tgt_embed = TokenBesidePosition(448, 64, 50)
     initialise(model, "none")
     decoder = CachedDecoder(model, src, source_mask(src))
     steps = torch.stack([decoder.step(tokens) for tokens in tgt.T], dim=1)
@@ -298,8 +303,8 @@ def check_2_1(attempt: Callable[[int, int, int, int], list[Pair]]) -> None:
         f"What is reversed should be the ids from {first} to 13, all of them and no others; "
         f"yours are {sorted(tokens)}.",
     )
-    again, others = (attempt(200, number, 3, 8) for number in (seed, seed + 1))
-    expect(again == pairs != others, "The seed should decide about the pairs.")
+    again, next_pairs = (attempt(200, number, 3, 8) for number in (seed, seed + 1))
+    expect(again == pairs != next_pairs, "The seed should decide about the pairs.")
 
 
 # %%
@@ -338,9 +343,10 @@ def example_answer_2_1() -> Chart:
     trainer = Trainer(config.make_model(14), config)
     fit(trainer, [reverse_pairs(32, seed=step) for step in range(400)])
     batch = make_batch(reverse_pairs(100, seed=10**6, shortest=8))  # eight tokens each
-    with evaluating(trainer.model), recording(trainer.model) as kept, torch.inference_mode():
-        trainer.model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-    weights = kept[trainer.model.decoder.layers[-1].src_attn].mean(1)  # (B, T, S)
+    model = trainer.model
+    with evaluating(model), recording(model) as record, torch.inference_mode():
+        model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    weights = record[model.decoder.layers[-1].src_attn].mean(1)  # (B, T, S)
     assert weights.mean(0)[:8].argmax(-1).tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
     tokens = zip(batch.tgt[0].tolist(), batch.tgt_y[0].tolist(), strict=True)
     steps = [f"{read} → {predicts}" for read, predicts in tokens]
@@ -405,27 +411,30 @@ check_2_2(how_many_times)
 def example_answer_2_2() -> Chart:
     """The copy task without warmup, with both norms and two highest rates,
     beside the loss of knowing only frequencies."""
-    batches, rows, ends = [copy_pairs(32, 14, seed=step, longest=8) for step in range(300)], [], {}
+    batches = [copy_pairs(32, 14, seed=step, longest=8) for step in range(300)]
+    rows = []
+    ends = {}  # the mean loss of the last 50 updates
     for norm, factor in itertools.product(("post", "pre"), (0.5, 0.5 * 150**-0.5)):
         torch.manual_seed(0)
-        config = Config(
-            N=2, d_model=64, d_ff=128, h=4, dropout=0.0, norm=norm, factor=factor, warmup=1
-        )
+        sizes = dict(N=2, d_model=64, d_ff=128, h=4)
+        config = Config(**sizes, dropout=0.0, norm=norm, factor=factor, warmup=1)
         kind = f"{norm}, {rate(1, 64, factor, config.warmup):.4f}"
-        found = fit(Trainer(config.make_model(14), config), batches)
-        ends[kind] = sum(row["loss"] for row in found[-50:]) / 50
-        for row in found:
+        history = fit(Trainer(config.make_model(14), config), batches)
+        ends[kind] = sum(row["loss"] for row in history[-50:]) / 50
+        for row in history:
             point = {"update": row["update"], "nats per token": row["loss"]}
             rows.append(point | {"norm, highest rate": kind})
     tokens = torch.cat([make_batch(pairs).tgt_y.flatten() for pairs in batches])
     q = smoothed_targets(tokens[tokens != PAD], 14).mean(0)[1:]  # how often each token is asked for
-    known = ends["frequencies alone"] = -(q * q.log()).sum().item()
-    for kind, loss in ends.items():
-        print(f"{kind}: {loss:.2f} nats per token at the end")
+    entropy = -(q * q.log()).sum().item()
+    ends["frequencies alone"] = entropy
+    for name, loss in ends.items():
+        print(f"{name}: {loss:.2f} nats per token at the end")
     post, post_low, pre, pre_low, _ = ends.values()
-    assert abs(post - known) < 0.05 < known - pre and max(post_low, pre_low) < known / 2
-    line = {"nats per token": known, "norm, highest rate": "frequencies alone"}
-    rows += [{"update": 1, **line}, {"update": len(batches), **line}]
+    assert abs(post - entropy) < 0.05 < entropy - pre and max(post_low, pre_low) < entropy / 2
+    for update in (1, len(batches)):
+        point = {"update": update, "nats per token": entropy}
+        rows.append(point | {"norm, highest rate": "frequencies alone"})
     return curves(rows, "update", "nats per token", "norm, highest rate", log_y=True)
 
 
@@ -496,7 +505,8 @@ check_3_1(tokens_per_second)
 @example
 def example_answer_3_1() -> Chart:
     """Target tokens per second of a few updates, by the budget of a batch."""
-    tokenizer, rows = live_run().translator.tokenizer, []
+    tokenizer = live_run().translator.tokenizer
+    rows = []
     pairs = to_pairs(tokenizer, load_split("train")[:3000])
     train = [pair for pair in pairs if max(map(len, pair)) <= 100]
     trainer = Trainer(LIVE.make_model(len(tokenizer)).to(best_device()), LIVE)
@@ -579,7 +589,8 @@ def example_answer_4_1() -> Any:
         search = functools.partial(beam_search, beam=BEAM, alpha=alpha)
         lines = translate_lines(live_run().translator, sources, search)
         score = BLEU().corpus_score(lines, [references])
-        length, longest = score.sys_len / score.ref_len, max(len(line.split()) for line in lines)
+        length = score.sys_len / score.ref_len
+        longest = max(len(line.split()) for line in lines)
         rows.append({"α": alpha, "BLEU": round(score.score, 1), "length": f"{length:.1%}"})
         rows[-1] |= {"brevity penalty": round(score.bp, 3), "longest": longest}
     print("best:", max(rows, key=lambda row: row["BLEU"]))
@@ -619,7 +630,8 @@ def check_4_2(
     mean = {name: weight.clone() for name, weight in checkpoints[0].items()}
     for n, weights in enumerate(checkpoints[1:], 1):
         halves = {name: (mean[name] + weights[name]) / 2 for name in mean}
-        mean, expected = attempt(mean, weights, n), average_weights(before[: n + 1])
+        mean = attempt(mean, weights, n)
+        expected = average_weights(before[: n + 1])
         expect(mean.keys() == expected.keys(), "The mean should have the names of the checkpoints.")
         expect(
             n == 1 or not torch.allclose(mean["a"], halves["a"]),
@@ -627,9 +639,9 @@ def check_4_2(
         )
         for name in expected:
             same(mean[name], expected[name], f"The mean of {n + 1} checkpoints, {name},")
-    both = zip(checkpoints, before, strict=True)
-    kept = all(torch.equal(now[name], was[name]) for now, was in both for name in was)
-    expect(kept, "A checkpoint was changed.")
+    for now, was in zip(checkpoints, before, strict=True):
+        unchanged = all(torch.equal(now[name], was[name]) for name in was)
+        expect(unchanged, "A checkpoint was changed.")
 
 
 # %%
@@ -666,9 +678,12 @@ def example_answer_4_2() -> Chart:
     by how many there are in the mean."""
     (trained, tokenizer, _), history, checkpoints = live_run()
     model = LIVE.make_model(len(tokenizer)).to(best_device())
-    val, rows, mean = to_pairs(tokenizer, load_split("val")[:200]), [], checkpoints[-1]
+    val = to_pairs(tokenizer, load_split("val")[:200])
+    mean = checkpoints[-1]
+    rows = []
     for n in range(1, len(checkpoints) + 1):
-        mean = mean if n == 1 else answer_4_2(mean, checkpoints[-n], n - 1)
+        if n > 1:
+            mean = answer_4_2(mean, checkpoints[-n], n - 1)
         model.load_state_dict(mean, strict=False)  # a tied weight is in it once
         loss = validation_loss(model, val)
         rows.append({"checkpoints": n, "nats per token": loss, "run": f"{len(history):,} updates"})
@@ -705,22 +720,24 @@ def example_answer_4_2() -> Chart:
 @checks
 def check_6_1(attempt: Callable[[Tensor, int, int], Tensor]) -> None:
     """A random matrix (d_model, h * d_v), one head's columns zero, and the given one as it was."""
-    W_o, h = torch.randn(12, 12), 3
-    head, before = random.randrange(h), W_o.clone()
-    found = attempt(W_o, head, h)
+    W_o = torch.randn(12, 12)
+    before = W_o.clone()
+    h = 3
+    head = random.randrange(h)
+    matrix = attempt(W_o, head, h)
     expect(torch.equal(W_o, before), "The matrix that was given has changed. Work on a clone.")
-    expected, rows = before.clone(), before.clone()
+    expected, without_rows = before.clone(), before.clone()
     expected[:, 4 * head : 4 * head + 4] = 0
-    rows[4 * head : 4 * head + 4] = 0
+    without_rows[4 * head : 4 * head + 4] = 0
     expect(
-        found.shape == W_o.shape,
-        f"The matrix should keep its shape {tuple(W_o.shape)}, not {tuple(found.shape)}.",
+        matrix.shape == W_o.shape,
+        f"The matrix should keep its shape {tuple(W_o.shape)}, not {tuple(matrix.shape)}.",
     )
     expect(
-        not torch.equal(found, rows),
+        not torch.equal(matrix, without_rows),
         "These are rows, outputs of the layer. A head is a block of inputs.",
     )
-    same(found, expected, f"The matrix without head {head} of {h}, counted from 0,")
+    same(matrix, expected, f"The matrix without head {head} of {h}, counted from 0,")
 
 
 # %%
@@ -755,30 +772,32 @@ def answer_6_1(W_o: Tensor, head: int, h: int) -> Tensor:
 @torch.no_grad()
 def loss_without(model: Transformer, heads: Iterable[tuple[int, int]], pairs: list[Pair]) -> float:
     """The validation loss without some heads (layer, head) of cross-attention, counted from 0."""
-    kept = {name: weight.clone() for name, weight in model.state_dict().items()}
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
     try:
         for n, i in heads:
             W_o = model.decoder.layers[n].src_attn.W_o.weight
             W_o.copy_(answer_6_1(W_o, i, model.settings["h"]))
         return validation_loss(model, pairs)
     finally:
-        model.load_state_dict(kept)
+        model.load_state_dict(before)
 
 
 @example
 def example_answer_6_1() -> Chart:
     """What each head of the cross-attention is worth, in nats per token,
     and the least valuable half together."""
-    model, pairs = our_model().model, to_pairs(our_model().tokenizer, load_split("val")[:200])
+    model = our_model().model
+    pairs = to_pairs(our_model().tokenizer, load_split("val")[:200])
     N, h = model.settings["N"], model.settings["h"]
-    whole = validation_loss(model, pairs)
+    loss = validation_loss(model, pairs)
     heads = itertools.product(range(N), range(h))
-    costs = {head: loss_without(model, [head], pairs) - whole for head in heads}
+    costs = {head: loss_without(model, [head], pairs) - loss for head in heads}
     half = sorted(costs, key=costs.get)[: N * h // 2]
-    single, together = sum(costs[head] for head in half), loss_without(model, half, pairs) - whole
-    print(f"{whole:.3f} nats; the cheaper half costs {single:.3f} more one by one", end=", ")
+    single = sum(costs[head] for head in half)
+    together = loss_without(model, half, pairs) - loss
+    print(f"{loss:.3f} nats; the cheaper half costs {single:.3f} more one by one", end=", ")
     print(f"{together:.3f} more together")
-    assert validation_loss(model, pairs) == whole and together > single
+    assert validation_loss(model, pairs) == loss and together > single
     return heatmap(
         torch.tensor(list(costs.values())).view(N, h),
         [str(n + 1) for n in range(N)],

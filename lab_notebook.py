@@ -66,13 +66,13 @@
 #
 # if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
 #     def forms(chart, **_):  # to draw; and as a picture for GitHub, which draws nothing
-#         found = {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"}
+#         form_by_type = {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"}
 #         with contextlib.suppress(Exception):  # without the package there is no picture
 #             import vl_convert
 #
 #             picture = vl_convert.vegalite_to_png(chart, scale=1.5)
-#             found["image/png"] = base64.b64encode(picture).decode()
-#         return found
+#             form_by_type["image/png"] = base64.b64encode(picture).decode()
+#         return form_by_type
 #
 #     alt.renderers.register("data", forms)
 #     alt.renderers.enable("data")
@@ -350,9 +350,10 @@ def claim_row(
 def example_claims() -> Any:
     """What we claim, with the intervals of each difference;
     those of short runs are for all thirty comparisons together."""
-    rows, runs, variants = [], long_runs(), miniature()
+    runs, variants = long_runs(), miniature()
     if not (runs and variants):
         return None
+    rows = []
     measures = {"score": "bleu", "without length": "without length", "chrf": "chrf"}
     for claim, a, b, direction, search, like, file in LONG_CLAIMS:
         differences = []
@@ -446,8 +447,9 @@ def example_claims() -> Any:
 @example
 def example_quality() -> Any:
     """The models with beam search on the test set; rows that belong together stand together."""
+    rows = []
     # the shipped models, and the first seed of each
-    rows, shipped = [], {"multi30k-de-en": 0, "multi30k-en-de": 0, "multi30k-de-en-rotary": 2}
+    shipped = {"multi30k-de-en": 0, "multi30k-en-de": 0, "multi30k-de-en-rotary": 2}
     tested = [row for row in saved_rows("quality") if row["split"] == TEST]
     for row in (row for row in tested if "beam" in row["search"]):
         start = re.search(r"--start-from \S+seed-(\d)", row["command"])
@@ -466,13 +468,13 @@ def example_quality() -> Any:
         rows[-1] |= {"minutes": f"{row['minutes']:.0f}", "shipped": "✓" * ours}
     order = ("direction", "pairs", "model", "updates", "penalty", "first", "last")
     rows.sort(key=lambda row: [row[name] for name in order])
-    stages = sum(len(row[TEST]) for row in saved_rows("first_stage"))
+    times = len(tested) + sum(len(row[TEST]) for row in saved_rows("first_stage"))
     tests = [row["test"] for row in saved_rows("curve") if row.get("test", {}).get("split") == TEST]
     curve = sum(len({"greedy", "beam"} & test.keys()) for test in tests)
-    times = f"{len(tested) + stages} times in rows of quality.jsonl and first_stage.jsonl"
-    print(f"this set was scored at least {times}, {curve} times in curve.jsonl", end=", ")
+    print(f"this set was scored at least {times} times", end=" ")
+    print(f"in rows of quality.jsonl and first_stage.jsonl, {curve} times in curve.jsonl", end=", ")
     print("and some of these models again by bootstrap and test_sets")
-    return table(rows) if rows else None
+    return table(rows)
 
 
 # %% [markdown]
@@ -549,7 +551,7 @@ def example_wu() -> Any:
         rows.append({"split": split, "penalty": penalty, "recipe": recipe, "seeds": len(alike)})
         rows[-1] |= {"moses": f"{means['bleu_moses']:.2f}", "length": f"{means['length']:.3f}"}
         rows[-1] |= {"chrF": f"{means['chrf']:.2f}"}
-    return table(rows) if rows else None
+    return table(rows)
 
 
 # %% [markdown]
@@ -599,7 +601,7 @@ def example_bootstrap() -> Any:
             rows[-1]["BLEU"] = f"{a['bleu']:.2f} → {b['bleu']:.2f}"
             rows[-1]["difference"] = f"{row['difference']:+.2f}"
             rows[-1]["95%"] = f"{low:+.2f} to {high:+.2f}"
-    return table(rows) if rows else None
+    return table(rows)
 
 
 # %% [markdown]
@@ -718,9 +720,10 @@ def example_miniature() -> Any:
 def example_rotary() -> Any:
     """What rotary positions change in long runs:
     BLEU and chrF, with 95% intervals for other seeds, and the translations' length."""
-    runs, rows = long_runs(), []
+    runs = long_runs()
     if not runs:
         return None
+    rows = []
     recipes = (
         ("de-en base", "de-en rotary", "1.8"),
         ("en-de base", "en-de rotary", "1.8"),
@@ -774,7 +777,7 @@ def example_time_to_quality() -> Any:
         machine = "faster" if row["run"] == "both" else "the usual"
         rows.append({"recipe": recipe, "machine": machine, "minutes": row["budget"]})
         rows[-1] |= {"updates": row.get("step", ""), "BLEU": f"{row['bleu']:.1f}"}
-    return table(rows) if rows else None
+    return table(rows)
 
 
 # %% [markdown]
@@ -800,7 +803,7 @@ def example_seeds() -> Any:
                 rows[-1][name] = ", ".join(f"{row[key]:.2f}" for row in scores)
         for key, form in {"chrf": ".1f", "length": ".2f"}.items():
             rows[-1][key] = f"{np.mean([row[key] for row in scores]):{form}}"
-    return table(rows) if rows else None
+    return table(rows)
 
 
 # %% [markdown]
@@ -830,7 +833,8 @@ def example_seeds() -> Any:
 def example_longer_run() -> Any:
     """Post-norm with Adam beside the program's recipe, after as many updates,
     on the validation set."""
-    kinds, rows = {"post": "post-norm, Adam", "pre": "the program's"}, []
+    kinds = {"post": "post-norm, Adam", "pre": "the program's"}
+    rows = []
     for row in saved_rows("quality"):
         if (row["split"], row["step"], row["direction"]) == ("val", 4200, "de-en"):
             norm, warmup = row["settings"]["norm"], row["settings"]["warmup"]
@@ -840,7 +844,7 @@ def example_longer_run() -> Any:
             rows[-1] |= {"averaged": mean or norm == "pre", "search": row["search"]}
             rows[-1] |= {"BLEU": f"{row['bleu']:.2f}", "chrF": f"{row['chrf']:.2f}"}
             rows[-1] |= {"length": f"{row['length']:.3f}", "perplexity": perplexity}
-    return table(rows) if rows else None
+    return table(rows)
 
 
 # %% [markdown]
@@ -913,9 +917,9 @@ def example_gains() -> Chart | None:
     names = alt.Y("plain form:N", sort=None, title=None, axis=alt.Axis(labelLimit=320))
     chart = alt.Chart(alt.Data(values=rows)).mark_bar()
     chart = chart.encode(alt.X("times as long:Q"), names, alt.Color("task:N"))
-    one = alt.Chart(alt.Data(values=[{"x": 1}])).mark_rule()
-    one = one.encode(alt.X("x:Q", title="times as long"))
-    return (chart + one).properties(width=320, height=200) if rows else None
+    line = alt.Chart(alt.Data(values=[{"x": 1}])).mark_rule()  # as long
+    line = line.encode(alt.X("x:Q", title="times as long"))
+    return (chart + line).properties(width=320, height=200) if rows else None
 
 
 # %% [markdown]
@@ -972,7 +976,8 @@ def example_training_speed() -> Chart | None:
     the peers in Python train on this edition's batches."""
     last = {row["preset"]: row for row in saved_rows("training_speed")}
     peers = {row["preset"]: row for row in saved_rows("peers")}
-    name, rows = "times the speed of 2022", []
+    name = "times the speed of 2022"
+    rows = []
     for preset, row in last.items():
         tokens = peers.get(preset, row)["tokens_per_second"]
         speeds = {who: speed["median"] for who, speed in tokens.items()}
@@ -1041,7 +1046,7 @@ def example_curve() -> Any:
         rows[-1] |= {"runs": len(seeds), "updates": seeds[0]["updates"]}
         rows[-1]["BLEU"] = f"{np.mean(bleu):.1f} ({min(bleu):.1f} to {max(bleu):.1f})"
         rows[-1]["chrF"] = f"{np.mean([row['chrf'] for row in seeds]):.1f}"
-    return table(rows) if rows else None
+    return table(rows)
 
 
 # %% [markdown]
@@ -1071,7 +1076,7 @@ def example_plan() -> Any:
             rows[-1] |= {"BLEU expected": f"{low:.1f} to {high:.1f}", "BLEU": f"{row['bleu']:.1f}"}
             rows[-1] |= {"minutes expected": row["predicted_minutes"]}
             rows[-1]["minutes"] = round(row["minutes"], 1)
-    return table(rows) if rows else None
+    return table(rows)
 
 
 # %% [markdown]
@@ -1117,7 +1122,7 @@ def example_clinic() -> Any:
         for test, count in Counter(test for row in seeds for test in row["seen"]).items():
             tests.append(test if count == len(seeds) else f"{test} ({count} of {len(seeds)})")
         rows[-1]["seen"] = ", ".join(tests) or "nowhere"
-    return table(rows) if rows else None
+    return table(rows)
 
 
 @example
@@ -1137,7 +1142,7 @@ def example_clinic_counts() -> Any:
         rows[-1]["seen in a fresh model"] = sum(bool(tests & cheap) for tests in ill)
         healthy = [row for row in models if row["kind"] == "healthy"]
         rows[-1]["healthy called ill"] = sum(bool(row["seen"]) for row in healthy)
-    return table(rows) if rows else None
+    return table(rows)
 
 
 # %% [markdown]

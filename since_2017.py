@@ -59,13 +59,13 @@
 #
 # if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
 #     def forms(chart, **_):  # to draw; and as a picture for GitHub, which draws nothing
-#         found = {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"}
+#         form_by_type = {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"}
 #         with contextlib.suppress(Exception):  # without the package there is no picture
 #             import vl_convert
 #
 #             picture = vl_convert.vegalite_to_png(chart, scale=1.5)
-#             found["image/png"] = base64.b64encode(picture).decode()
-#         return found
+#             form_by_type["image/png"] = base64.b64encode(picture).decode()
+#         return form_by_type
 #
 #     alt.renderers.register("data", forms)
 #     alt.renderers.enable("data")
@@ -96,6 +96,7 @@ from the_annotated_transformer import (
     Config,
     DroppingFeedForward,
     Generator,
+    Mask,
     MultiHeadedAttention,
     Pair,
     Part,
@@ -184,12 +185,13 @@ def example_million() -> Any:
     for row in saved_rows("million"):
         runs.setdefault(row["recipe"], []).append(row)
     rows = []
-    for recipe, found in runs.items():
-        losses, scores = [row["val_loss"] for row in found], [row["bleu"] for row in found]
-        rows.append({"what changes": recipe, "loss": round(float(np.mean(losses)), 2)})
+    for recipe, seeds in runs.items():
+        loss = float(np.mean([row["val_loss"] for row in seeds]))
+        scores = [row["bleu"] for row in seeds]
+        rows.append({"what changes": recipe, "loss": round(loss, 2)})
         rows[-1]["BLEU"] = f"{np.mean(scores):.1f} ({min(scores):.1f} to {max(scores):.1f})"
-        rows[-1]["translation"] = found[0]["samples"][1]
-    return table(rows) if rows else None
+        rows[-1]["translation"] = seeds[0]["samples"][1]
+    return table(rows)
 
 
 # %% [markdown]
@@ -236,7 +238,7 @@ def rotated(x: Tensor, start: int = 0) -> Tensor:
 class RotaryAttention(AdjustableAttention):
     """Rotary self-attention (Su et al., 2021): keys are at 0 to S - 1, queries at the last T."""
 
-    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Mask) -> Tensor:
         """Q (B, h, T, d_k), K and V (B, h, S, d_k) as cached, not turned, to (B, h, T, d_v)."""
         return super().weigh(rotated(Q, K.size(2) - Q.size(2)), rotated(K), V, mask)
 
@@ -247,19 +249,18 @@ def example_rotary() -> Chart:
     """Rotation is multiplication by a complex number;
     scores depend only on the distance, and lengths don't change."""
     torch.manual_seed(0)
-    q, k, gaps = torch.randn(1, 64), torch.randn(1, 64), range(64)
+    q, k = torch.randn(1, 64), torch.randn(1, 64)
     frequency = 10_000 ** (-torch.arange(0, 64, 2) / 64)
     numbers = torch.view_as_complex(q.view(1, 32, 2)) * torch.polar(torch.ones(32), 7 * frequency)
     torch.testing.assert_close(rotated(q, 7), torch.view_as_real(numbers).flatten(1))
     torch.testing.assert_close(rotated(q, 7).norm(), q.norm())
-    near, far = ([(rotated(q, p + d) @ rotated(k, p).T).item() for d in gaps] for p in (0, 100))
-    torch.testing.assert_close(torch.tensor(near), torch.tensor(far), atol=1e-3, rtol=0)
+    rows = []
+    for p, distance in itertools.product((0, 100), range(64)):
+        score = (rotated(q, p + distance) @ rotated(k, p).T).item()
+        rows.append({"distance": distance, "score": score, "key at": str(p)})
+    near, far = torch.tensor([row["score"] for row in rows]).view(2, 64)
+    torch.testing.assert_close(near, far, atol=1e-3, rtol=0)
     assert abs(near[1] - near[30]) > 0.1  # on the distance they do depend
-    rows = [
-        {"distance": d, "score": s, "key at": str(p)}
-        for p, scores in ((0, near), (100, far))
-        for d, s in enumerate(scores)
-    ]
     return curves(rows, "distance", "score", "key at")
 
 
@@ -286,7 +287,8 @@ def example_rms_norm() -> None:
     for vectors with mean zero, it's the same as LayerNorm without a bias."""
     torch.manual_seed(0)
     x = torch.tensor([[1.0, 0.0, 0.0, 0.0], [2.0, 4.0, 6.0, 8.0]])
-    gain, theirs = torch.rand(4), nn.RMSNorm(4, eps=1e-5)
+    gain = torch.rand(4)
+    theirs = nn.RMSNorm(4, eps=1e-5)
     theirs.weight.data = gain
     print(rms_norm(x, torch.ones(4)))
     torch.testing.assert_close(rms_norm(x, gain), theirs(x))
@@ -322,8 +324,10 @@ class GatedFeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int, dropout: float = 0.0):
         super().__init__()
         inner = round(2 * d_ff / 3)
-        self.W, self.V = (nn.Linear(d_model, inner, bias=False) for _ in range(2))
-        self.W_2, self.dropout = nn.Linear(inner, d_model, bias=False), nn.Dropout(dropout)
+        self.W = nn.Linear(d_model, inner, bias=False)
+        self.V = nn.Linear(d_model, inner, bias=False)
+        self.W_2 = nn.Linear(inner, d_model, bias=False)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) to (B, T, d_model), each position for itself."""
@@ -336,16 +340,17 @@ def example_gated() -> None:
     """The layer agrees with PyTorch's own gate, and has as many parameters as the plain network,
     to within half a per cent."""
     torch.manual_seed(0)
-    layer, x = GatedFeedForward(128, 256), torch.randn(2, 5, 128)
-    W, V, W_2 = (matrix.weight.T for matrix in (layer.W, layer.V, layer.W_2))
+    layer = GatedFeedForward(128, 256)
+    x = torch.randn(2, 5, 128)
+    W, V = layer.W.weight.T, layer.V.weight.T
     gated = (x @ W) * F.glu(torch.cat((x @ V, x @ W), dim=-1))  # F.glu is (x V) sigmoid(x W)
-    torch.testing.assert_close(layer(x), gated @ W_2)
-    kinds = (PositionwiseFeedForward, GatedFeedForward)
-    sizes = [
-        [sum(p.numel() for p in kind(d, 2 * d).parameters()) for kind in kinds] for d in (128, 512)
-    ]
-    print("plain and gated:", *(f"{plain:,} and {gated:,}" for plain, gated in sizes), sep="\n")
-    assert all(abs(gated / plain - 1) < 1 / 200 for plain, gated in sizes)
+    torch.testing.assert_close(layer(x), layer.W_2(gated))
+    print("plain and gated:")
+    for d in (128, 512):
+        plain = sum(p.numel() for p in PositionwiseFeedForward(d, 2 * d).parameters())
+        gated = sum(p.numel() for p in GatedFeedForward(d, 2 * d).parameters())
+        print(f"{plain:,} and {gated:,}")
+        assert abs(gated / plain - 1) < 1 / 200
 
 
 # %% [markdown]
@@ -375,14 +380,15 @@ class GroupedQueryAttention(AdjustableAttention):
         super().__init__(h, d_model, dropout, d_k)
         if h_kv < 1 or h % h_kv:
             raise ValueError(f"h must be a multiple of h_kv, but h = {h} and h_kv = {h_kv}")
-        self.h_kv, widths = h_kv, (self.W_k.out_features, self.W_v.out_features)
-        self.W_k, self.W_v = (nn.Linear(d_model, width * h_kv // h, bias=False) for width in widths)
+        self.h_kv = h_kv
+        self.W_k = nn.Linear(d_model, self.W_k.out_features * h_kv // h, bias=False)
+        self.W_v = nn.Linear(d_model, self.W_v.out_features * h_kv // h, bias=False)
 
     def keys_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """key and value (B, S, d_model) to K (B, h_kv, S, d_k) and V (B, h_kv, S, d_v)."""
         return split_heads(self.W_k(key), self.h_kv), split_heads(self.W_v(value), self.h_kv)
 
-    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Mask) -> Tensor:
         """Each head of K and V serves a group of heads of Q (B, h, T, d_k): (B, h, T, d_v)."""
         group = self.h // self.h_kv
         K, V = (x.repeat_interleave(group, dim=1) for x in (K, V))  # (B, h, S, d_k), (B, h, S, d_v)
@@ -395,7 +401,8 @@ def example_grouped() -> None:
     """Grouped attention gives the same as multi-head attention in which the heads of each group
     have equal keys and values, but with a smaller cache."""
     torch.manual_seed(0)
-    x, plain = torch.randn(2, 5, 32), MultiHeadedAttention(8, 32)
+    x = torch.randn(2, 5, 32)
+    plain = MultiHeadedAttention(8, 32)
     for h_kv in (8, 4, 2, 1):
         grouped = GroupedQueryAttention(8, 32, h_kv=h_kv)
         for name, p in grouped.named_parameters():
@@ -403,10 +410,9 @@ def example_grouped() -> None:
             shared = heads.repeat_interleave(8 // len(heads), dim=0)  # (8, 4, 32)
             plain.get_parameter(name).data = shared.flatten(0, 1)
         torch.testing.assert_close(grouped(x, x, x), plain(x, x, x))
-        cached = (layer.keys_values(x, x) for layer in (grouped, plain))
-        numbers, all_heads = (sum(part.numel() for part in parts) for parts in cached)
+        numbers = sum(cached.numel() for cached in grouped.keys_values(x, x))
         print(f"{h_kv} heads of keys and values: {numbers} numbers are cached")
-        assert numbers * 8 == all_heads * h_kv
+        assert numbers * 8 == sum(cached.numel() for cached in plain.keys_values(x, x)) * h_kv
 
 
 # %% [markdown]
@@ -470,21 +476,23 @@ def example_modern() -> Any:
     """Parameters and cache size of each variant of LIVE.
     Decoding step by step, each computes the same as for all positions at once."""
     torch.manual_seed(0)
-    parts = ("rotary", "rms_norm", "gated", "grouped")
-    src, tgt, rows = torch.randint(4, 50, (2, 6)), torch.randint(4, 50, (2, 5)), []
+    src = torch.randint(4, 50, (2, 6))
+    tgt = torch.randint(4, 50, (2, 5))
     src[1, 4:] = PAD
-    for what in [(), *((part,) for part in parts), parts]:
-        model = LIVE.make_model(50, **modern(*what)).eval()
+    rows = []
+    for names in [(), *((name,) for name in LATER), tuple(LATER)]:
+        model = LIVE.make_model(50, **modern(*names)).eval()
         decoder = CachedDecoder(model, src, source_mask(src))
         steps = torch.stack([decoder.step(tokens) for tokens in tgt.T], dim=1)  # (B, T, vocab)
         at_once = model(src, tgt, source_mask(src), target_mask(tgt))
         torch.testing.assert_close(steps, at_once, atol=1e-4, rtol=1e-4)
-        added = any(isinstance(part, PositionalEncoding) for part in model.modules())
-        assert added == ("rotary" not in what)
-        cached = sum(x[0, :, 0].numel() for kept in decoder.past for x in kept)  # of one position
+        added = any(isinstance(module, PositionalEncoding) for module in model.modules())
+        assert added == ("rotary" not in names)
+        cached = sum(x[0, :, 0].numel() for K_V in decoder.past for x in K_V)  # of one position
         count = sum(p.numel() for p in model.parameters()) - model.generator.proj.weight.numel()
-        row = {"variant": " + ".join(what) or "LIVE", "parameters without embeddings": f"{count:,}"}
-        rows.append(row | {"cached numbers a position": cached})
+        rows.append({"variant": " + ".join(names) or "LIVE"})
+        rows[-1]["parameters without embeddings"] = f"{count:,}"
+        rows[-1]["cached numbers a position"] = cached
     assert [row["cached numbers a position"] for row in rows] == [1024, 1024, 1024, 1024, 512, 512]
     return table(rows)
 
@@ -539,7 +547,8 @@ class SplitPositions(nn.Module):
         # `last` is the index of frequency 1/10000: d_model / 2 on the hub, one less in Marian
         frequency = torch.exp(torch.arange(d_model // 2) * (-math.log(10_000.0) / last))
         self.register_buffer("frequency", frequency, persistent=False)
-        self.last, self.dropout = last, nn.Dropout(dropout)
+        self.last = last
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """x (B, T, d_model), whose first position is `start`."""
@@ -646,28 +655,29 @@ def example_marian() -> None:
     """Random arrays under the hub's names, loaded by name. Marian's parts are checked against the
     paper's, and decoding step by step against all positions at once."""
     torch.manual_seed(0)
-    arguments = {"depths": (3, 2), "tie": "all"}
-    there, here = (make_marian(40, 16, 32, 4, 0.0, **arguments).eval() for _ in range(2))
-    arrays = {their_name(name): p for name, p in there.named_parameters() if ".layers." in name}
-    shared, bias = there.generator.proj.weight, there.generator.proj.bias
-    arrays |= {"model.shared.weight": shared, "final_logits_bias": bias}
-    inside = [name for name, _ in here.named_parameters() if ".layers." in name]
-    taken = {name: arrays[their_name(name)] for name in inside}
-    outside = [f"{side}_embed.embeddings.table" for side in ("src", "tgt")] + ["generator.proj"]
-    taken |= {f"{name}.weight": arrays["model.shared.weight"] for name in outside}
-    taken["generator.proj.bias"] = arrays["final_logits_bias"]
-    here.load_state_dict(taken)
-    src, tgt = torch.randint(4, 40, (2, 6)), torch.randint(4, 40, (2, 5))
-    expected = there(src, tgt, source_mask(src), target_mask(tgt))
-    torch.testing.assert_close(here(src, tgt, source_mask(src), target_mask(tgt)), expected)
-    decoder = CachedDecoder(here, src, source_mask(src))
+    make = functools.partial(make_marian, 40, 16, 32, 4, 0.0, depths=(3, 2), tie="all")
+    theirs, ours = make().eval(), make().eval()
+    arrays = {their_name(name): p for name, p in theirs.named_parameters() if ".layers." in name}
+    arrays["model.shared.weight"] = theirs.generator.proj.weight
+    arrays["final_logits_bias"] = theirs.generator.proj.bias
+    names = [name for name, _ in ours.named_parameters() if ".layers." in name]
+    weights = {name: arrays[their_name(name)] for name in names}
+    for name in ("src_embed.embeddings.table", "tgt_embed.embeddings.table", "generator.proj"):
+        weights[f"{name}.weight"] = arrays["model.shared.weight"]
+    weights["generator.proj.bias"] = arrays["final_logits_bias"]
+    ours.load_state_dict(weights)
+    src = torch.randint(4, 40, (2, 6))
+    tgt = torch.randint(4, 40, (2, 5))
+    expected = theirs(src, tgt, source_mask(src), target_mask(tgt))
+    torch.testing.assert_close(ours(src, tgt, source_mask(src), target_mask(tgt)), expected)
+    decoder = CachedDecoder(ours, src, source_mask(src))
     steps = torch.stack([decoder.step(tokens) for tokens in tgt.T], dim=1)
     torch.testing.assert_close(steps, expected)
     waves = SplitPositions(16, 0.0, 8)(torch.zeros(1, 9, 16))[0]
     torch.testing.assert_close(waves.unflatten(1, (2, 8)).mT.flatten(1), positional_encoding(9, 16))
-    plain, biased = MultiHeadedAttention(4, 16), BiasedAttention(4, 16)
-    names = [name for name, _ in plain.named_children() if name != "dropout"]
-    zeros = {f"{name}.bias": torch.zeros(16) for name in names}
+    plain = MultiHeadedAttention(4, 16)
+    biased = BiasedAttention(4, 16)
+    zeros = {f"{name}.bias": torch.zeros(16) for name, _ in plain.named_children()}
     biased.load_state_dict(plain.state_dict() | zeros)
     x = torch.randn(2, 5, 16)
     torch.testing.assert_close(biased(x, x, x), plain(x, x, x))
@@ -698,7 +708,7 @@ def example_marian() -> None:
 # %%
 def tiled_attention(
     Q: Tensor, K: Tensor, V: Tensor,
-    mask: Tensor | None = None, causal: bool = False, tile: int = 64,
+    mask: Mask = None, causal: bool = False, tile: int = 64,
 ) -> Tensor:  # fmt: skip
     """Equation (1) by tiles of keys, with largest score and sum so far (Dao et al., 2022)."""
     output = Q.new_zeros(*Q.shape[:-1], V.size(-1))  # (..., T, d_v)
@@ -711,8 +721,10 @@ def tiled_attention(
             scores = scores.masked_fill(~allowed(mask[..., keys]), -torch.inf)
         if causal:  # T = S
             scores = scores.masked_fill(keys > places.unsqueeze(-1), -torch.inf)
-        before, top = top, torch.maximum(top, scores.amax(-1, keepdim=True))  # (..., T, 1)
-        weights, shrink = (scores - top).exp(), (before - top).exp()  # (..., T, tile), (..., T, 1)
+        earlier_top = top
+        top = torch.maximum(top, scores.amax(-1, keepdim=True))  # (..., T, 1)
+        weights = (scores - top).exp()  # (..., T, tile)
+        shrink = (earlier_top - top).exp()  # (..., T, 1)
         output = output * shrink + weights @ V[..., keys, :]
         total = total * shrink + weights.sum(-1, keepdim=True)
     return output / total  # (..., T, d_v)
@@ -746,14 +758,17 @@ def example_tiles() -> Chart:
     """The result equals Equation (1), with and without masks;
     the largest tensor grows with the length, not with its square."""
     torch.manual_seed(0)
-    Q, K, V, rows = *torch.randn(3, 2, 4, 50, 16), []
-    some, past = torch.rand(2, 1, 1, 50) < 0.3, subsequent_mask(50)
-    some[..., -1], some[0, ..., :16] = True, False  # the first sentence: no key of the first tile
-    cases = [(None, False, None), (some, False, some), (None, True, past)]
-    cases.append((some.flip(-1), True, some.flip(-1) & past))
-    for mask, causal, both in cases:
-        expected = attention(100 * Q, K, V, both)[0]
+    Q, K, V = torch.randn(3, 2, 4, 50, 16)
+    real = torch.rand(2, 1, 1, 50) < 0.3
+    real[..., -1] = True
+    real[0, ..., :16] = False  # the first sentence: no key of the first tile
+    past = subsequent_mask(50)
+    cases = [(None, False, None), (real, False, real), (None, True, past)]
+    cases.append((real.flip(-1), True, real.flip(-1) & past))
+    for mask, causal, whole_mask in cases:
+        expected = attention(100 * Q, K, V, whole_mask)[0]
         torch.testing.assert_close(tiled_attention(100 * Q, K, V, mask, causal, tile=16), expected)
+    rows = []
     for n in (64, 128, 256, 512, 1024, 2048):
         x = torch.randn(n, 64)
         for name, form in (("Equation (1)", attention), ("tiles of 64", tiled_attention)):
@@ -776,7 +791,7 @@ def example_tiles() -> Chart:
 class FusedAttention(MultiHeadedAttention):
     """Multi-head attention by PyTorch's fused kernel, which keeps no weights."""
 
-    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Mask) -> Tensor:
         """Equation (1) in every head: (B, h, T, d_v)."""
         return F.scaled_dot_product_attention(Q, K, V, attn_mask=mask)
 
@@ -786,8 +801,10 @@ class FusedAttention(MultiHeadedAttention):
 def example_fused() -> None:
     """With the same weights, the fused kernel gives the same vectors."""
     torch.manual_seed(0)
-    plain, fused = MultiHeadedAttention(4, 32), FusedAttention(4, 32)
-    x, mask = torch.randn(2, 6, 32), subsequent_mask(6)
+    plain = MultiHeadedAttention(4, 32)
+    fused = FusedAttention(4, 32)
+    x = torch.randn(2, 6, 32)
+    mask = subsequent_mask(6)
     fused.load_state_dict(plain.state_dict())
     torch.testing.assert_close(fused(x, x, x, mask), plain(x, x, x, mask))
 
@@ -822,10 +839,9 @@ def example_bfloat16() -> Any:
     kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     numbers = {"1 + 1/128": 1 + 1 / 128, "1 + 1/256": 1 + 1 / 256}
     numbers |= {"2 · 65504": 2 * 65504.0, "1e-30": 1e-30}
-    rows = {
-        name: {kind: torch.tensor(x).to(t).item() for kind, t in kinds.items()}
-        for name, x in numbers.items()
-    }
+    rows = {}
+    for name, x in numbers.items():
+        rows[name] = {kind: torch.tensor(x).to(t).item() for kind, t in kinds.items()}
     ones = {kind: torch.ones(1000, dtype=t) for kind, t in kinds.items()}
     sums = {kind: functools.reduce(torch.add, x).item() for kind, x in ones.items()}
     rows["1 + 1 + … (1000 times)"] = sums
@@ -844,17 +860,19 @@ def example_autocast() -> None:
     the logits are off by less than two per cent."""
     torch.manual_seed(0)
     model = make_model(50, 50, N=2, d_model=64, d_ff=128, h=4, norm="pre").eval()
-    batch, read = make_batch(copy_pairs(16, 50, seed=0)), set()
+    batch = make_batch(copy_pairs(16, 50, seed=0))
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
+    normalised = set()  # dtypes of what is added up from layer to layer
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
-            module.register_forward_pre_hook(lambda _, inputs: read.add(inputs[0].dtype))
+            module.register_forward_pre_hook(lambda _, inputs: normalised.add(inputs[0].dtype))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rounded = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
     error = ((rounded - logits).norm() / logits.norm()).item()
-    full, half = (smoothed_loss(x, batch.tgt_y).item() / batch.ntokens for x in (logits, rounded))
+    full = smoothed_loss(logits, batch.tgt_y).item() / batch.ntokens
+    half = smoothed_loss(rounded, batch.tgt_y).item() / batch.ntokens
     print(f"{rounded.dtype}, relative error {error:.4f}, losses {full:.4f} and {half:.4f}")
-    assert read == {torch.float32}  # what is added up from layer to layer, and normalised
+    assert normalised == {torch.float32}
     assert rounded.dtype == torch.bfloat16 and 1e-4 < error < 2e-2 and abs(half / full - 1) < 1e-3
 
 
@@ -943,11 +961,14 @@ def sorted_batches(lengths: Any, budget: int, seed: int | None = None) -> list[n
         raise ValueError(f"pair {i + 1} has {sizes[i].max()} tokens, but a batch holds {budget}")
     draw = np.random.default_rng(seed)
     noise = np.arange(len(sizes)) if seed is None else draw.permutation(len(sizes))
-    source, group = sizes[:, 0], sizes[:, 1] // 2
+    source = sizes[:, 0]
+    group = sizes[:, 1] // 2
     width = 2 * sizes.max(initial=0) + 1  # of a group
     snake = np.where(group % 2, source, -source) + group.astype(np.int64) * width
     order = np.argsort(snake * len(sizes) + noise)  # three keys in one number
-    longest, start, batches = sizes.max(1)[order], 0, []
+    longest = sizes.max(1)[order]
+    batches = []
+    start = 0
     while start < len(order):
         widths = np.maximum.accumulate(longest[start : start + budget // longest[start] + 1])
         fits = np.searchsorted(widths * np.arange(1, len(widths) + 1), budget, side="right")
@@ -967,9 +988,11 @@ def example_sorted_batches() -> None:
     batches = sorted_batches(lengths, 5000, seed=0)
     assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
     pairs = [[lengths[row] for row in batch] for batch in batches]
-    widths = [[max(side) for side in zip(*both, strict=True)] for both in pairs]
-    assert all(len(rows) * max(width) <= 5000 for rows, width in zip(batches, widths, strict=True))
-    padded = sum(len(rows) * sum(width) for rows, width in zip(batches, widths, strict=True))
+    padded = 0
+    for batch in pairs:
+        widths = [max(side) for side in zip(*batch, strict=True)]  # of sources, of targets
+        assert len(batch) * max(widths) <= 5000
+        padded += len(batch) * sum(widths)
     print(f"{len(batches)} batches, {1 - sum(map(sum, lengths)) / padded:.1%} padding")
 
 
@@ -991,11 +1014,13 @@ def smoothed_gradient(
 
     With it comes its gradient p - q (n, vocab).
     """
-    y, spread = target.unsqueeze(-1), eps / (scores.size(-1) - 1)
+    y = target.unsqueeze(-1)
+    spread = eps / (scores.size(-1) - 1)
     scores = scores - scores.amax(-1, keepdim=True)  # a shift changes nothing; exp stays in range
-    right, uniform = scores.gather(-1, y), scores.sum(-1, keepdim=True) - scores[:, pad : pad + 1]
+    of_target = scores.gather(-1, y)
+    uniform = scores.sum(-1, keepdim=True) - scores[:, pad : pad + 1]
     z = scores.exp_().sum(-1, keepdim=True)
-    loss = (z.log() - (1 - eps) * right - spread * uniform).sum()
+    loss = (z.log() - (1 - eps) * of_target - spread * uniform).sum()
     grad = scores.div_(z).sub_(spread)  # (n, vocab): p - q, except for two columns
     grad[:, pad] += spread
     return loss, grad.scatter_add_(-1, y, grad.new_full(y.shape, eps - 1))
@@ -1019,27 +1044,27 @@ class ChunkedLoss(torch.autograd.Function):
         total = x.new_zeros((), dtype=kind)
         grads = [torch.zeros_like(tensor) for tensor in (x, *parameters)]
         for start in range(0, len(target), chunk):
-            part = slice(start, start + chunk)
+            places = slice(start, start + chunk)
             with torch.set_grad_enabled(any(ctx.needs_input_grad)):
-                rows = x[part].detach().requires_grad_(any(ctx.needs_input_grad))
+                rows = x[places].detach().requires_grad_(any(ctx.needs_input_grad))
                 logits = generator.logits(rows)  # (chunk, vocab)
-            loss, grad = smoothed_gradient(logits.detach().to(kind), target[part], eps)
+            loss, grad = smoothed_gradient(logits.detach().to(kind), target[places], eps)
             total += loss
             if any(ctx.needs_input_grad):
-                of_rows, *others = torch.autograd.grad(
+                of_rows, *of_parameters = torch.autograd.grad(
                     logits, (rows, *parameters), grad.to(logits.dtype), materialize_grads=True
                 )
-                grads[0][part] = of_rows
-                for found, more in zip(grads[1:], others, strict=True):
-                    found += more
+                grads[0][places] = of_rows
+                for sum_of_chunks, of_chunk in zip(grads[1:], of_parameters, strict=True):
+                    sum_of_chunks += of_chunk
         ctx.save_for_backward(*grads)
         return total
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple:
         """The gradients that the forward pass left, scaled."""
-        of_x, *others = (found * grad for found in ctx.saved_tensors)
-        return None, of_x, None, None, None, *others
+        of_x, *of_parameters = (saved * grad for saved in ctx.saved_tensors)
+        return None, of_x, None, None, None, *of_parameters
 
 
 def chunked_loss(
@@ -1055,14 +1080,15 @@ def chunked_loss(
 def example_chunked_loss() -> None:
     """Chunks of 3 tokens give the same loss and gradients as the whole."""
     torch.manual_seed(0)
-    generator, x = Generator(16, 30), torch.randn(8, 16, requires_grad=True)
+    generator = Generator(16, 30)
+    x = torch.randn(8, 16, requires_grad=True)
     target = torch.randint(1, 30, (8,))
-    whole = smoothed_loss(generator.logits(x), target)
+    at_once = smoothed_loss(generator.logits(x), target)
     chunked = chunked_loss(generator, x, target, chunk=3)
-    print(f"whole {whole.item():.6f}, in chunks {chunked.item():.6f}")
-    torch.testing.assert_close(chunked, whole)
+    print(f"whole {at_once.item():.6f}, in chunks {chunked.item():.6f}")
+    torch.testing.assert_close(chunked, at_once)
     learning = (x, *generator.parameters())
-    gradients = [torch.autograd.grad(loss, learning) for loss in (whole, chunked)]
+    gradients = [torch.autograd.grad(loss, learning) for loss in (at_once, chunked)]
     torch.testing.assert_close(*gradients)
 
 
@@ -1105,9 +1131,11 @@ def example_fast_dropout() -> None:
     and neighbours are independent."""
     torch.manual_seed(0)
     y = FastDropout(0.25)(torch.ones(1_000_000))
-    dropped, both = (y == 0).float().mean(), ((y[:-1] == 0) & (y[1:] == 0)).float().mean()
-    print(f"dropped {dropped:.4f}, both of two neighbours {both:.4f}, mean {y.mean():.4f}")
-    assert abs(dropped - 0.25) < 0.002 and abs(both - 0.25**2) < 0.002 and abs(y.mean() - 1) < 0.005
+    dropped = (y == 0).float().mean()
+    pairs = ((y[:-1] == 0) & (y[1:] == 0)).float().mean()
+    print(f"dropped {dropped:.4f}, both of two neighbours {pairs:.4f}, mean {y.mean():.4f}")
+    assert abs(dropped - 0.25) < 0.002 and abs(pairs - 0.25**2) < 0.002
+    assert abs(y.mean() - 1) < 0.005
     model = with_fast_dropout(make_model(9, 9, N=1, d_model=8, d_ff=8, h=2))
     assert not any(type(module) is nn.Dropout for module in model.modules())
 
@@ -1140,13 +1168,11 @@ def example_fast_dropout() -> None:
 class DecoderOnly(Transformer):
     """One causal stack for source and target (Liu et al., 2018); used like a Transformer."""
 
-    def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
+    def encode(self, src: Tensor, src_mask: Mask) -> Tensor:
         """Nothing is computed from the source (B, S) alone."""
         return src
 
-    def decode(
-        self, memory: Tensor, src_mask: Tensor | None, tgt: Tensor, tgt_mask: Tensor | None
-    ) -> Tensor:
+    def decode(self, memory: Tensor, src_mask: Mask, tgt: Tensor, tgt_mask: Mask) -> Tensor:
         """Source ids (B, S) and target ids (B, T) to the target's vectors (B, T, d_model)."""
         ids = torch.cat((memory, tgt), dim=1)  # (B, S + T)
         real = memory >= 0 if src_mask is None else allowed(src_mask).squeeze(1)  # (B or 1, S)
@@ -1183,14 +1209,14 @@ class CachedStack(CachedDecoder):
     """A decoder-only model, a token of each sequence at a time, with all keys and values so far."""
 
     def __init__(self, model: DecoderOnly, rows: int):
-        self.model, self.length = model, 0
+        self.model = model
+        self.length = 0
         nothing = model.generator.proj.weight.new_empty(rows, 0, model.generator.proj.in_features)
         layers = model.decoder.layers  # encoder layers: there is no memory to attend to
         self.past = [layer.self_attn.keys_values(nothing, nothing) for layer in layers]
-        self.layers = [
-            with_attention(layer, self_attn=functools.partial(self.own, i))
-            for i, layer in enumerate(layers)
-        ]
+        self.layers = []
+        for i, layer in enumerate(layers):
+            self.layers.append(with_attention(layer, self_attn=functools.partial(self.own, i)))
 
     def step(self, tokens: Tensor) -> Tensor:
         """The next token of each sequence (B) to the logits of the one after it (B, vocab)."""
@@ -1204,23 +1230,21 @@ class CachedStack(CachedDecoder):
 # %%
 # @title Greedy decoding without an encoder
 @torch.inference_mode()
-def decoder_only_greedy(
-    model: DecoderOnly, src: Tensor, src_mask: Tensor | None, max_len: int
-) -> Tensor:
+def decoder_only_greedy(model: DecoderOnly, src: Tensor, src_mask: Mask, max_len: int) -> Tensor:
     """Reads src token by token and goes on greedily: ids (B, max_len), BOS first, PAD after EOS."""
     real = torch.ones_like(src[:, None]) if src_mask is None else allowed(src_mask)
     lengths = real.sum(-1).expand(len(src), 1)  # (B, 1)
-    given = F.pad(src, (0, max_len), value=PAD).scatter(1, lengths, BOS)  # (B, S + max_len)
+    sources = F.pad(src, (0, max_len), value=PAD).scatter(1, lengths, BOS)  # (B, S + max_len)
     decoder = CachedStack(model, len(src))
 
     def choose(logits: Tensor) -> Tensor:
         # while the source is read, its next token, whatever the logits say
         reading = decoder.length <= lengths.squeeze(1)
-        return torch.where(reading, given[:, decoder.length], logits.argmax(-1))
+        return torch.where(reading, sources[:, decoder.length], logits.argmax(-1))
 
     with evaluating(model):
         # no end_symbol: sources hold </s>, too
-        ids = continue_with(choose, decoder, given[:, :1], given.size(1), end_symbol=None)
+        ids = continue_with(choose, decoder, sources[:, :1], sources.size(1), end_symbol=None)
     target = ids.gather(1, lengths + torch.arange(max_len, device=src.device))  # (B, max_len)
     before = (target == EOS).int().cumsum(1) - (target == EOS).int()  # how many </s> came before
     return target.masked_fill(before > 0, PAD)
@@ -1243,7 +1267,8 @@ def example_decoder_only() -> Chart:
     print({name: f"{size:,} parameters" for name, size in sizes.items()})
     torch.manual_seed(0)
     config = Config(d_model=64, d_ff=128, h=4, dropout=0.0, norm="pre", factor=0.25, warmup=150)
-    model, checkpoints = make_decoder_only(14, config, N=2), []
+    model = make_decoder_only(14, config, N=2)
+    checkpoints = []
 
     def keep() -> dict:
         checkpoints.append({name: p.detach().clone() for name, p in model.named_parameters()})
@@ -1261,10 +1286,8 @@ def example_decoder_only() -> Chart:
     assert torch.equal(written, unseen.src), "not every sequence was copied exactly"
     naive = greedy_decode_naive(model, unseen.src, unseen.src_mask, 12, BOS)
     assert torch.equal(naive * (copies != PAD), copies)  # the cache changes nothing
-    shown = [
-        {"update": row["update"], "nats per token": row["loss"], "task": "copy"} for row in rows
-    ]
-    return curves(shown, "update", "nats per token", "task", log_y=True)
+    rows = [{"update": r["update"], "nats per token": r["loss"], "task": "copy"} for r in rows]
+    return curves(rows, "update", "nats per token", "task", log_y=True)
 
 
 # %% [markdown]
@@ -1290,23 +1313,25 @@ def nucleus(logits: Tensor, temperature: float = 1.0, top_p: float = 1.0) -> Ten
     Raises ValueError for a negative temperature, and for a top_p that isn't from 0 to 1.
     """
     if not (0 <= temperature < math.inf and 0 <= top_p <= 1):
-        limits = "the temperature must be at least 0 and top_p from 0 to 1"
-        raise ValueError(f"{limits}, but they are {temperature} and {top_p}")
+        raise ValueError(
+            "the temperature must be at least 0 and top_p from 0 to 1, "
+            f"but they are {temperature} and {top_p}"
+        )
     if temperature < 1e-30:  # 0, or too small to divide by: only the most probable is left
         return F.one_hot(logits.argmax(-1), logits.size(-1)).to(logits.dtype)
     below = logits - logits.amax(-1, keepdim=True)  # so that the largest can't overflow
     p, tokens = (below / temperature).softmax(-1).sort(-1, descending=True)  # (B, vocab)
     if top_p < 1:
         beyond = p.cumsum(-1) - p >= top_p  # more probable ones have that mass without this one
-        rest = p[:, 1:].masked_fill(beyond[:, 1:], 0.0)
-        p = torch.cat((p[:, :1], rest), dim=-1)  # the most probable one always stays
+        beyond[:, 0] = False  # the most probable one always stays
+        p = p.masked_fill(beyond, 0.0)
     return torch.zeros_like(p).scatter(-1, tokens, p / p.sum(-1, keepdim=True))
 
 
 # %%
 @torch.inference_mode()
 def sample_decode(
-    model: Transformer, src: Tensor, src_mask: Tensor | None, max_len: int,
+    model: Transformer, src: Tensor, src_mask: Mask, max_len: int,
     temperature: float = 1.0, top_p: float = 1.0,
 ) -> Tensor:  # fmt: skip
     """As `greedy_decode`, but tokens are drawn: ids (B, at most max_len), BOS, ..., EOS, PAD."""
@@ -1329,13 +1354,14 @@ def example_sampling() -> None:
     """Three translations of one sentence, drawn at random. The cell also checks the nucleus of a
     small distribution, and that a temperature near zero gives greedy decoding."""
     logits = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]]).log()
-    for top_p, kept in ((0.45, 1), (0.55, 2), (0.79, 2), (0.81, 3), (1.0, 4)):
+    for top_p, n in ((0.45, 1), (0.55, 2), (0.79, 2), (0.81, 3), (1.0, 4)):
         p = nucleus(logits, top_p=top_p)
-        assert (p > 0).sum(-1).tolist() == [kept, kept] and torch.equal(p[0], p[1].flip(0))
-        torch.testing.assert_close(p[0, :kept], logits[0, :kept].softmax(-1))
+        assert (p > 0).sum(-1).tolist() == [n, n] and torch.equal(p[0], p[1].flip(0))
+        torch.testing.assert_close(p[0, :n], logits[0, :n].softmax(-1))
     squares = torch.tensor([0.25, 0.09, 0.0225, 0.0025])
     torch.testing.assert_close(nucleus(logits, 0.5)[0], squares / 0.365)
-    cold, drawn = (functools.partial(sample_decode, temperature=t, top_p=0.9) for t in (1e-6, 1.0))
+    cold = functools.partial(sample_decode, temperature=1e-6, top_p=0.9)
+    drawn = functools.partial(sample_decode, temperature=1.0, top_p=0.9)
     greedy = translate_lines(our_model(), OUR_SENTENCES)
     assert translate_lines(our_model(), OUR_SENTENCES, cold) == greedy
     torch.manual_seed(0)

@@ -74,13 +74,13 @@
 #
 # if alt.renderers.active == "default" and not {"google.colab", "kaggle_gcp"} & set(sys.modules):
 #     def forms(chart, **_):  # to draw; and as a picture for GitHub, which draws nothing
-#         found = {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"}
+#         form_by_type = {"application/vnd.vegalite.v5+json": chart, "text/plain": "chart"}
 #         with contextlib.suppress(Exception):  # without the package there is no picture
 #             import vl_convert
 #
 #             picture = vl_convert.vegalite_to_png(chart, scale=1.5)
-#             found["image/png"] = base64.b64encode(picture).decode()
-#         return found
+#             form_by_type["image/png"] = base64.b64encode(picture).decode()
+#         return form_by_type
 #
 #     alt.renderers.register("data", forms)
 #     alt.renderers.enable("data")
@@ -146,10 +146,11 @@ def example(function: Callable[[], Any]) -> Callable[[], Any]:
     if in_notebook(function.__module__):
         from IPython.display import Markdown, display
 
-        shown = function()
-        if shown is not None:
-            display(shown)
-        display(Markdown(f"**{next(NUMBERS)}.** {' '.join(str(function.__doc__).split())}"))
+        result = function()
+        if result is not None:
+            display(result)
+        caption = " ".join(str(function.__doc__).split())
+        display(Markdown(f"**{next(NUMBERS)}.** {caption}"))
     return function
 
 
@@ -157,8 +158,8 @@ def example(function: Callable[[], Any]) -> Callable[[], Any]:
 # @title What this runs on
 def best_device() -> torch.device:
     """The device that ANNOTATED_DEVICE names, or else this machine's accelerator, or the CPU."""
-    found = torch.accelerator.current_accelerator(check_available=True)
-    return tried_device(os.environ.get("ANNOTATED_DEVICE") or str(found or "cpu"))
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return tried_device(os.environ.get("ANNOTATED_DEVICE") or str(accelerator or "cpu"))
 
 
 @functools.cache
@@ -168,16 +169,16 @@ def tried_device(name: str) -> torch.device:
         torch.ones(2, device=name).sum().item()
         return torch.device(name)
     except Exception as error:  # of as many kinds as there are devices
-        why = str(error).partition("\n")[0] or type(error).__name__
-        print(f"NOTICE: {name} doesn't compute here, so the CPU does it ({why}).")
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        print(f"NOTICE: {name} doesn't compute here, so the CPU does it ({reason}).")
         return torch.device("cpu")
 
 
 @example
 def example_machine() -> None:
     """What this document runs on."""
-    versions = f"Python {sys.version.split()[0]}, PyTorch {torch.__version__}"
-    print(f"{versions}, {best_device()}, {os.cpu_count()} CPU cores")
+    print(f"Python {sys.version.split()[0]}, PyTorch {torch.__version__}", end=", ")
+    print(f"{best_device()}, {os.cpu_count()} CPU cores")
 
 
 # %% [markdown]
@@ -215,13 +216,18 @@ SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"]
 
 # %%
 # @title What is refused: masks and ids of other conventions, and a gradient of NaN
+Mask = Tensor | None  # true or 1 where one may look; None: everywhere
+
+
 def allowed(mask: Tensor) -> Tensor:
     """A mask as booleans; ValueError for one that is added to scores, as 0 and minus infinity."""
     if mask.dtype == torch.bool:
         return mask
     if not (mask >= 0).all():
-        numbers = "true or 1 for what may be looked at, and false or 0 for the rest"
-        raise ValueError(f"a mask has {numbers}, but this one holds {mask.min().item()}")
+        raise ValueError(
+            "a mask has true or 1 for what may be looked at, and false or 0 for the rest, "
+            f"but this one holds {mask.min().item()}"
+        )
     return mask != 0
 
 
@@ -230,11 +236,15 @@ def check_ids(ids: Tensor, vocab: float = math.inf) -> None:
 
     Without `vocab`, only negative ids such as -100 are refused.
     """
-    if ids.device.type == "cpu" and ids.numel() and not torch.compiler.is_compiling():
-        for extreme in (end.item() for end in torch.aminmax(ids)):
-            if not 0 <= extreme < vocab:
-                entries = "" if vocab == math.inf else f", and the vocabulary has {vocab} entries"
-                raise ValueError(f"{extreme} is no id: ids begin at 0{entries}")
+    if ids.device.type != "cpu" or not ids.numel() or torch.compiler.is_compiling():
+        return
+    for extreme in (end.item() for end in torch.aminmax(ids)):
+        if extreme < 0 and vocab == math.inf:
+            raise ValueError(f"{extreme} is no id: ids begin at 0")
+        if not 0 <= extreme < vocab:
+            raise ValueError(
+                f"{extreme} is no id: ids begin at 0, and the vocabulary has {vocab} entries"
+            )
 
 
 def check_gradient(optimizer: torch.optim.Optimizer) -> None:
@@ -242,8 +252,10 @@ def check_gradient(optimizer: torch.optim.Optimizer) -> None:
     weights = itertools.chain.from_iterable(group["params"] for group in optimizer.param_groups)
     norm = nn.utils.get_total_norm([p.grad for p in weights if p.grad is not None])
     if not norm.isfinite():
-        why = "a row whose mask hides everything, or a learning rate that was too high"
-        raise ValueError(f"the gradient is {norm.item()}, so no weight was changed; look for {why}")
+        raise ValueError(
+            f"the gradient is {norm.item()}, so no weight was changed; "
+            "look for a row whose mask hides everything, or a learning rate that was too high"
+        )
 
 
 # %%
@@ -252,9 +264,11 @@ Chart = Any  # of altair, which is loaded when the first chart is drawn
 
 
 def table(rows: list[dict]) -> Any:
-    """Rows as a table of pandas, the first column in front."""
+    """Rows as a table of pandas, the first column in front; None without rows."""
     import pandas as pd
 
+    if not rows:
+        return None
     pd.set_option("display.max_colwidth", None)  # whole sentences
     return pd.DataFrame(rows).set_index(next(iter(rows[0])))
 
@@ -270,9 +284,11 @@ def heatmap(
     """
     import altair as alt
 
-    names = [[f"{i} {x}" for i, x in enumerate(side)] for side in (rows, columns)]  # words recur
-    pairs = zip(itertools.product(*names), values.detach().float().flatten().tolist(), strict=True)
-    cells = [{"row": row, "column": column, "value": round(x, 4)} for (row, column), x in pairs]
+    cells = []
+    for i, row in enumerate(values.detach().float().tolist()):
+        for j, value in enumerate(row):  # words recur, and get numbers
+            place = {"row": f"{i} {rows[i]}", "column": f"{j} {columns[j]}"}
+            cells.append({**place, "value": round(value, 4)})
     scale = {"domainMin": 0, "interpolate": "rgb"}
     if signed:
         scale = {"domain": [-signed, signed], "scheme": "blueorange"}
@@ -298,8 +314,9 @@ def curves(
 
     names = {row[colour] for row in rows}
     pick = alt.selection_point(name=f"pick {y}".replace(" ", "_"), fields=[colour], bind="legend")
-    few, step = len(rows) < 20 * len(names), int(isinstance(rows[0][x], int))
-    lines = alt.Chart(alt.Data(values=rows)).mark_line(point=few, strokeJoin="round")
+    with_points = len(rows) < 20 * len(names)
+    step = int(isinstance(rows[0][x], int))
+    lines = alt.Chart(alt.Data(values=rows)).mark_line(point=with_points, strokeJoin="round")
     scales = {True: alt.Scale(type="log", nice=False), False: alt.Scale(zero=False)}
     chart = lines.encode(
         alt.X(f"{x}:Q", scale=scales[log_x], axis=alt.Axis(tickMinStep=step)),
@@ -342,8 +359,8 @@ def beside(name: str) -> Path:
     if not path.exists() and REPOSITORY:
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(Exception):  # whatever a network may do
-            part, _ = urllib.request.urlretrieve(f"{REPOSITORY}/raw/main/{name}", f"{path}.part")
-            os.replace(part, path)
+            urllib.request.urlretrieve(f"{REPOSITORY}/raw/main/{name}", f"{path}.part")
+            os.replace(f"{path}.part", path)
     if not path.exists():
         raise FileNotFoundError(
             f"{name} is not beside this document (put the_annotated_transformer.zip there, "
@@ -366,11 +383,10 @@ def saved_rows(name: str) -> list[dict]:
 # %% [markdown]
 # # Part 1: A sentence through the model
 #
-# > **The idea in three sentences.** To understand a word, you have to look at other words: in "the dog runs",
-# > *runs* needs to know who is running. *Attention* lets each position in a sentence put a question to all
-# > positions, and returns a weighted average of their answers: those that fit the question best count most. The
-# > Transformer repeats this step layer by layer, with small networks in between, and learns the questions and the
-# > answers from examples.
+# > **The idea in three sentences.** To understand a word, you have to look at other words: in "the dog runs", *runs*
+# > needs to know who is running. *Attention* lets each position in a sentence put a question to all positions, and
+# > returns a weighted average of their answers: those that fit the question best count most. The Transformer repeats
+# > this step layer by layer, with small networks in between, and learns the questions and the answers from examples.
 #
 # ## What it is for (Abstract, Sections 1 and 2)
 #
@@ -450,8 +466,9 @@ class TrainedFile(NamedTuple):
     def fill(self, module: nn.Module, name: str = "") -> nn.Module:
         """A module, ready for use, with the weights of the part of that name, or fresh ones."""
         module.eval().requires_grad_(False)
-        for key, parameter in module.named_parameters() if self.weights else ():
-            parameter.copy_(self.weights[f"{name}.{key}".lstrip(".")])
+        if self.weights:
+            for key, parameter in module.named_parameters():
+                parameter.copy_(self.weights[f"{name}.{key}".lstrip(".")])
         return module
 
 
@@ -499,6 +516,11 @@ def our_ids() -> Tensor:
 def token_names(ids: Tensor) -> list[str]:
     """The tokens with these ids (T)."""
     return [our_file().vocabulary.id_to_token(i) for i in ids.tolist()]
+
+
+def text_of(ids: Tensor) -> str:
+    """The tokens with these ids (T) as text, without the special ones."""
+    return "".join(token_names(ids[ids > UNK])).replace("▁", " ").strip()
 
 
 # %%
@@ -551,12 +573,14 @@ def our_embeddings() -> Embeddings:
 @example
 def example_neighbours() -> Any:
     """The tokens whose embeddings point in the most similar directions, with the cosine."""
-    rows, unit = [], F.normalize(our_embeddings().table.weight, dim=1)  # (vocab, d_model)
-    for token in token_names(our_ids()[0, [1, 5, 12, 8]]):
-        cosines, near = (unit @ unit[our_file().vocabulary.token_to_id(token)]).topk(6)
-        found = zip(token_names(near[1:]), cosines[1:].tolist(), strict=True)
-        rows.append({"token": token})
-        rows[-1] |= {f"{i}.": f"{name} {x:.2f}" for i, (name, x) in enumerate(found, 1)}
+    unit = F.normalize(our_embeddings().table.weight, dim=1)  # (vocab, d_model)
+    rows = []
+    for i in our_ids()[0, [1, 5, 12, 8]]:
+        cosines, ids = (unit @ unit[i]).topk(6)  # the first is the token itself
+        row = {"token": token_names(ids)[0]}
+        for place, name in enumerate(token_names(ids)[1:], 1):
+            row[f"{place}."] = f"{name} {cosines[place]:.2f}"
+        rows.append(row)
     return table(rows)
 
 
@@ -626,9 +650,8 @@ def example_neighbours() -> Any:
 
 # %%
 def attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None,
-    dropout: Callable | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask = None, dropout: Callable | None = None
+) -> tuple[Tensor, Tensor]:
     """Scaled dot-product attention, Equation (1): output (..., T, d_v), weights (..., T, S).
 
     query (..., T, d_k), key (..., S, d_k), value (..., S, d_v); mask broadcasts to (..., T, S),
@@ -647,8 +670,11 @@ def example_attention() -> None:
     """The case above: what `auf` receives.
     PyTorch's own function gives the same, even when `Bank` is hidden."""
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])  # `Bank`, `auf`, `sitzen`: (S=3, 2)
-    W_q, W_v = torch.tensor([[0.0, 0.0], [4.0, 0.0]]), torch.tensor([[10.0, 0.0], [0.0, 10.0]])
-    Q, K, V = x[1:2] @ W_q, x, x @ W_v  # one query, three keys and values
+    W_q = torch.tensor([[0.0, 0.0], [4.0, 0.0]])
+    W_v = torch.tensor([[10.0, 0.0], [0.0, 10.0]])
+    Q = x[1:2] @ W_q  # one query
+    K = x  # three keys
+    V = x @ W_v  # three values
     output, weights = attention(Q, K, V)
     print("weights", weights.numpy().round(3)[0], "output", output.numpy().round(3)[0])
     torch.testing.assert_close(weights, torch.tensor([[17.0, 1, 1]]) / 19, atol=2e-3, rtol=0)
@@ -697,13 +723,14 @@ def example_by_hand() -> None:
     """What `auf` asks of three tokens: dot products, scores and weights,
     from the rows of the table alone."""
     Q, K, V = one_head(our_embeddings()(our_ids()))  # each (S, d_k)
-    tokens, keys = token_names(our_ids()[0]), [2, 5, 9]
+    tokens = token_names(our_ids()[0])
+    keys = [2, 5, 9]
     dots = Q[3] @ K[keys].T  # one query, three keys
     scores = dots / math.sqrt(Q.size(-1))
     weights = scores.exp() / scores.exp().sum()
     for key, dot, score, weight in zip(keys, dots, scores, weights, strict=True):
-        numbers = f"dot product {dot:6.2f}, score {score:5.2f}, weight {weight:.2f}"
-        print(f"{tokens[3]} → {tokens[key]:9} {numbers}")
+        print(f"{tokens[3]} → {tokens[key]:9}", end=" ")
+        print(f"dot product {dot:6.2f}, score {score:5.2f}, weight {weight:.2f}")
     print(f"with all {len(tokens)} keys: {attention(Q[3:4], K, V)[1][0, 5]:.2f} for {tokens[5]}")
     torch.testing.assert_close(attention(Q[3:4], K[keys], V[keys])[0][0], weights @ V[keys])
 
@@ -719,7 +746,8 @@ def example_by_hand() -> None:
 def example_first_map() -> Chart:
     """Who looks at whom in one head of the first encoder layer,
     if it sees only the rows of the table."""
-    tokens, (Q, K, V) = token_names(our_ids()[0]), one_head(our_embeddings()(our_ids()))
+    tokens = token_names(our_ids()[0])
+    Q, K, V = one_head(our_embeddings()(our_ids()))
     weights = attention(Q, K, V)[1]  # (S, S)
     torch.testing.assert_close(weights.sum(-1), torch.ones(len(tokens)))
     return heatmap(weights, tokens, tokens)
@@ -767,15 +795,18 @@ def example_first_map() -> Chart:
 @example
 def example_scaling() -> Chart:
     """The softmax saturates with the width of the keys, unless the scores are scaled."""
-    rows, draw = [], torch.Generator().manual_seed(0)
+    draw = torch.Generator().manual_seed(0)
+    rows = []
     for d_k in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512):
-        queries, keys = (torch.randn(500, n, d_k, generator=draw) for n in (1, 64))
+        queries = torch.randn(500, 1, d_k, generator=draw)
+        keys = torch.randn(500, 64, d_k, generator=draw)  # 64 keys for one query
         for name, scale in (("not divided", 1.0), ("divided by √d_k", d_k**-0.5)):
-            p = ((queries * keys).sum(-1) * scale).softmax(-1)  # (500, 64): 64 keys for one query
+            p = ((queries * keys).sum(-1) * scale).softmax(-1)  # (500, 64)
             rows.append({"d_k": d_k, "scores": name, "largest weight": p.amax(-1).mean().item()})
             rows[-1]["sum of the slopes"] = (p * (1 - p)).sum(-1).mean().item()
     assert rows[-2]["largest weight"] > 0.9 > 0.2 > rows[-1]["largest weight"]
-    return grid([[curves(rows, "d_k", y, "scores", log_x=True, width=280) for y in [*rows[0]][2:]]])
+    columns = "largest weight", "sum of the slopes"
+    return grid([[curves(rows, "d_k", y, "scores", log_x=True, width=280) for y in columns]])
 
 
 # %% [markdown]
@@ -808,7 +839,8 @@ def example_shuffled() -> None:
     the difference is rounding."""
     x = our_embeddings()(our_ids())
     order = torch.randperm(x.size(1), generator=torch.Generator().manual_seed(0))
-    before, after = (attention(*one_head(y))[0] for y in (x, x[:, order]))
+    before = attention(*one_head(x))[0]
+    after = attention(*one_head(x[:, order]))[0]
     print("read as:", *token_names(our_ids()[0, order]))
     print(f"largest difference: {(after - before[order]).abs().max():.6f}")
     torch.testing.assert_close(after, before[order])
@@ -847,11 +879,13 @@ def positional_encoding(length: int, d_model: int) -> Tensor:
 def example_positions() -> Chart:
     """On the left, each row is the vector of one position; on the right, two pairs of sine and
     cosine as curves."""
-    PE, places = positional_encoding(100, 32), itertools.product(range(100), (4, 5, 10, 11))
-    rows = [{"position": p, "value": PE[p, d].item(), "dimension": str(d)} for p, d in places]
-    labels = [[str(n) if n % 8 == 0 else "" for n in range(size)] for size in (48, 32)]
+    PE = positional_encoding(100, 32)
+    labels = [str(n) if n % 8 == 0 else "" for n in range(48)]
     axes = "position", "dimension"
-    image = heatmap(PE[:48], *labels, axes=axes, signed=1.0, size=7, unit="value")
+    image = heatmap(PE[:48], labels, labels[:32], axes=axes, signed=1.0, size=7, unit="value")
+    rows = []
+    for p, d in itertools.product(range(100), (4, 5, 10, 11)):
+        rows.append({"position": p, "value": PE[p, d].item(), "dimension": str(d)})
     assert PE[0].tolist() == [0.0, 1.0] * 16
     return grid([[image, curves(rows, "position", "value", "dimension", width=320)]], "independent")
 
@@ -912,18 +946,14 @@ def example_second_map() -> Chart:
 # > far longer than any sentence. (It comes close to $10000 \cdot 2\pi$ without reaching it, since $2i$ ends at
 # > $d_{\text{model}} - 2$.)
 # >
-# > **Why add rather than concatenate?** Concatenation would reserve part of the width for positions. With addition,
-# > the choice is left to training: the embeddings can stay near zero in those dimensions where the encoding says
-# > most.
-# >
-# > **Do the sinusoids extend to longer sentences?** That was the authors' reason for keeping them, since learned
-# > positions gave nearly the same results (Table 3, row E). The vectors extend. Whether a trained model knows what to
-# > do with them is another question. The paper doesn't test this; with one small model, [Part 2
-# > does](#Keeping-keys-and-values).
+# > **Why add rather than concatenate?** Concatenation would reserve part of the width for positions. With addition, the
+# > choice is left to training: the embeddings can stay near zero in those dimensions where the encoding says most.
 # >
 # > **Learned positions** are a second embedding, indexed by position instead of by token. They aren't multiplied by
 # > $\sqrt{d_{\text{model}}}$, so they start out small compared with the tokens' vectors. Their table has a fixed
-# > length, so no sentence can be longer than that.
+# > length, so no sentence can be longer than that. They gave nearly the same results (Table 3, row E); the authors kept
+# > sinusoids because these extend to longer sentences. [Part 2](#Keeping-keys-and-values) tests
+# > whether a trained model does.
 # >
 # > </details>
 #
@@ -992,12 +1022,12 @@ class MultiHeadedAttention(nn.Module):
     def __init__(self, h: int, d_model: int):
         super().__init__()
         self.h = h
-        square = functools.partial(nn.Linear, d_model, d_model, bias=False)
-        self.W_q, self.W_k, self.W_v, self.W_o = square(), square(), square(), square()
+        self.W_q = nn.Linear(d_model, d_model, bias=False)
+        self.W_k = nn.Linear(d_model, d_model, bias=False)
+        self.W_v = nn.Linear(d_model, d_model, bias=False)
+        self.W_o = nn.Linear(d_model, d_model, bias=False)
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask = None) -> Tensor:
         """query (B, T, d_model), key and value (B, S, d_model); returns (B, T, d_model)."""
         return self.attend(query, *self.keys_values(key, value), mask)
 
@@ -1005,22 +1035,23 @@ class MultiHeadedAttention(nn.Module):
         """What is offered: keys (B, h, S, d_k) and values (B, h, S, d_v)."""
         return split_heads(self.W_k(key), self.h), split_heads(self.W_v(value), self.h)
 
-    def attend(self, query: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None) -> Tensor:
+    def attend(self, query: Tensor, K: Tensor, V: Tensor, mask: Mask = None) -> Tensor:
         """What is asked of them, and what each position receives: (B, T, d_model)."""
         Q = split_heads(self.W_q(query), self.h)  # (B, h, T, d_k)
         heads = self.weigh(Q, K, V, for_all_heads(mask))  # (B, h, T, d_v)
         return self.W_o(join_heads(heads))
 
-    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Mask) -> Tensor:
         """Equation (1) in every head."""
         return attention(Q, K, V, mask)[0]
 
 
-def for_all_heads(mask: Tensor | None) -> Tensor | None:
+def for_all_heads(mask: Mask) -> Tensor | None:
     """A mask (B or 1, T or 1, S), with a dimension for the heads; ValueError for another shape."""
     if mask is not None and mask.dim() != 3:
-        shape = tuple(mask.shape)
-        raise ValueError(f"a mask has the shape (B or 1, T or 1, S), but this one has {shape}")
+        raise ValueError(
+            f"a mask has the shape (B or 1, T or 1, S), but this one has {tuple(mask.shape)}"
+        )
     return None if mask is None else allowed(mask).unsqueeze(1)  # (B or 1, 1, T or 1, S)
 
 
@@ -1052,7 +1083,7 @@ def recording(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
     record = {}
 
     def check(layer: nn.Module, inputs: tuple, output: Tensor) -> None:
-        if layer not in record and any(record is here for here in RECORDS.get()):
+        if layer not in record and any(record is active for active in RECORDS.get()):
             name = type(layer).__name__
             raise ValueError(f"{name} weighs in a way of its own, so its weights are not known")
 
@@ -1091,14 +1122,15 @@ def our_attention(layer: int) -> MultiHeadedAttention:
 @example
 def example_four_heads() -> Chart:
     """Four heads read the same sentence in different ways."""
-    attn, tokens = our_attention(0), token_names(our_ids()[0])
+    attn = our_attention(0)
     norm = our_file().fill(nn.LayerNorm(SIZES["d_model"]), "encoder.layers.0.sublayer.0.norm")
     x = norm(our_vectors())
-    with recording(attn) as kept:
-        received = attn(x, x, x)
+    with recording(attn) as weights:
+        output = attn(x, x, x)
     plain = multi_head_attention(x, x, x, attn.h, attn.W_q, attn.W_k, attn.W_v, attn.W_o)
-    torch.testing.assert_close(plain, received)
-    return maps(kept[attn][0], tokens, tokens)
+    torch.testing.assert_close(plain, output)
+    tokens = token_names(our_ids()[0])
+    return maps(weights[attn][0], tokens, tokens)
 
 
 # %% [markdown]
@@ -1187,12 +1219,13 @@ def our_attended() -> Tensor:
 def example_residual() -> None:
     """The vector of `auf` on the stream, what attention adds to it, and the sum; then the first of
     these normalised, the way attention reads it. (A stream ten times as long gives the same.)"""
-    x, norm = our_vectors(), our_connection(0, 0).norm
-    unit = layer_norm(x, torch.tensor(1.0), torch.tensor(0.0))
+    x = our_vectors()
+    norm = our_connection(0, 0).norm
     torch.testing.assert_close(layer_norm(x, norm.weight, norm.bias), norm(x))
     torch.testing.assert_close(norm(10 * x), norm(x), atol=1e-4, rtol=1e-4)
     vectors = {"stream": x, "+ attention": our_attended() - x, "= sum": our_attended()}
-    vectors |= {"stream, (x - μ) / σ": unit, "the same, × γ + β": norm(x)}
+    vectors["stream, (x - μ) / σ"] = layer_norm(x, torch.tensor(1.0), torch.tensor(0.0))
+    vectors["the same, × γ + β"] = norm(x)
     for name, vector in vectors.items():
         entries = [f"{value:6.2f}" for value in vector[0, 3, :6].tolist()]
         size = vector[0, 3].square().mean().sqrt()
@@ -1209,8 +1242,7 @@ def example_residual() -> None:
 # > In the variance, the sum is divided by $d$, not by $d - 1$, and the small constant $\epsilon$ is inside the root.
 # > The earlier editions divided by $d - 1$ and added $\epsilon$ outside the root. *Batch* normalisation takes the
 # > mean and variance over the whole batch, so the result for one sentence would depend on the other sentences in its
-# > batch, and on their padding. Post-norm is $\mathrm{LayerNorm}(x + \mathrm{Sublayer}(x))$. What pre-norm costs: the
-# > larger the stream, the less a layer changes it.
+# > batch, and on their padding.
 # >
 # > </details>
 #
@@ -1273,9 +1305,10 @@ def example_neuron(number: int = 215) -> Chart:
     x = our_connection(0, 1).norm(our_attended())
     inner = our_feed_forward(0).W_1(x).relu()[0]  # (S, d_ff)
     print(f"on average, {(inner > 0).float().mean():.1%} of the neurons are above zero")
-    tokens = [f"{i} {token}" for i, token in enumerate(token_names(our_ids()[0]))]
-    strengths = zip(tokens, inner[:, number].tolist(), strict=True)
-    rows = [{"token": token, "strength": s, "neuron": str(number)} for token, s in strengths]
+    rows = []
+    for i, token in enumerate(token_names(our_ids()[0])):
+        strength = inner[i, number].item()
+        rows.append({"token": f"{i} {token}", "strength": strength, "neuron": str(number)})
     return bars(rows, "token", "strength", "neuron")
 
 
@@ -1313,7 +1346,7 @@ class EncoderLayer(nn.Module):
         self.self_attn, self.feed_forward = self_attn, feed_forward
         self.sublayer = nn.ModuleList(connection(d_model) for _ in range(2))
 
-    def forward(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, src_mask: Mask) -> Tensor:
         """x (B, S, d_model), src_mask (B, 1, S)."""
         x = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, src_mask))  # query = key = value
         return self.sublayer[1](x, self.feed_forward)
@@ -1326,9 +1359,10 @@ class Encoder(nn.Module):
 
     def __init__(self, layers: list[nn.Module], norm: nn.Module):
         super().__init__()
-        self.layers, self.norm = nn.ModuleList(layers), norm
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
 
-    def forward(self, x: Tensor, src_mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, src_mask: Mask) -> Tensor:
         """Embedded source (B, S, d_model) to memory (B, S, d_model)."""
         for layer in self.layers:
             x = layer(x, src_mask)
@@ -1344,8 +1378,9 @@ class Encoder(nn.Module):
 @functools.cache
 def our_encoder() -> Encoder:
     """The trained encoder, made of the parts that we've met."""
-    d_model, numbers = SIZES["d_model"], range(SIZES["N"])
-    layers = [EncoderLayer(d_model, our_attention(i), our_feed_forward(i)) for i in numbers]
+    d_model = SIZES["d_model"]
+    parts = [(our_attention(i), our_feed_forward(i)) for i in range(SIZES["N"])]
+    layers = [EncoderLayer(d_model, attn, ffn) for attn, ffn in parts]
     return our_file().fill(Encoder(layers, nn.LayerNorm(d_model)), "encoder")
 
 
@@ -1353,10 +1388,10 @@ def our_encoder() -> Encoder:
 def our_maps() -> tuple[list[Tensor], list[Tensor]]:
     """What leaves each encoder layer (1, S, d_model), and the weights of its heads (h, S, S)."""
     streams = [our_vectors()]
-    with recording(our_encoder()) as kept:
+    with recording(our_encoder()) as weights:
         for layer in our_encoder().layers:
             streams.append(layer(streams[-1], None))
-    return streams, [kept[layer.self_attn][0] for layer in our_encoder().layers]
+    return streams, [weights[layer.self_attn][0] for layer in our_encoder().layers]
 
 
 @functools.cache
@@ -1370,9 +1405,11 @@ def our_memory() -> Tensor:
 def example_encoder_maps() -> Chart:
     """A head that looks ahead to a noun or verb that follows,
     and one that looks at the word before."""
-    tokens, weights = token_names(our_ids()[0]), our_maps()[1]
-    chosen = {"layer 2, head 4": weights[1][3], "layer 3, head 3": weights[2][2]}
-    return grid([[heatmap(w, tokens, tokens, title) for title, w in chosen.items()]])
+    tokens = token_names(our_ids()[0])
+    _, weights = our_maps()
+    ahead = heatmap(weights[1][3], tokens, tokens, "layer 2, head 4")
+    behind = heatmap(weights[2][2], tokens, tokens, "layer 3, head 3")
+    return grid([[ahead, behind]])
 
 
 # %% [markdown]
@@ -1387,12 +1424,14 @@ def example_encoder_maps() -> Chart:
 def example_streams() -> Any:
     """The size of the stream after each layer, all tokens together, and how similar the vectors of
     four of them still are to their starting points."""
-    rows, shown = [], {3: "▁auf", 5: "▁Bank", 12: "▁liest", 14: "</s>"}
+    rows = []
     for i, x in enumerate(our_maps()[0]):
-        similar = F.cosine_similarity(x, our_vectors(), dim=-1)[0]
-        size = round(x.square().mean().sqrt().item(), 2)
-        rows.append({"after": f"layer {i}" if i else "embedding", "root mean square": size})
-        rows[-1] |= {token: round(similar[k].item(), 2) for k, token in shown.items()}
+        cosines = F.cosine_similarity(x, our_vectors(), dim=-1)[0]
+        size = x.square().mean().sqrt().item()
+        row = {"after": f"layer {i}" if i else "embedding", "root mean square": round(size, 2)}
+        for token, place in {"▁auf": 3, "▁Bank": 5, "▁liest": 12, "</s>": 14}.items():
+            row[token] = round(cosines[place].item(), 2)
+        rows.append(row)
     return table(rows)
 
 
@@ -1458,21 +1497,23 @@ def target_mask(tgt: Tensor, pad: int = PAD) -> Tensor:
 def example_masks() -> Chart:
     """The three masks of a pair that ends in padding:
     a query (row) may attend to a key (column) if the square is dark."""
-    src, tgt = torch.tensor([[5, 6, 7, EOS, PAD, PAD]]), torch.tensor([[BOS, 8, 9, 10, PAD]])
+    src = torch.tensor([[5, 6, 7, EOS, PAD, PAD]])
+    tgt = torch.tensor([[BOS, 8, 9, 10, PAD]])
     source = ["Ein", "Hund", "bellt", "</s>", "<pad>", "<pad>"]
     target = ["<s>", "A", "dog", "barks", "<pad>"]
-    shown = {"encoder": (source_mask(src).expand(1, 6, 6), source, source)}
-    shown["decoder"] = (target_mask(tgt), target, target)
-    shown["cross-attention"] = (source_mask(src).expand(1, 5, 6), target, source)  # one row for all
-    assert target_mask(tgt)[0].sum() == 1 + 2 + 3 + 4 + 4  # a padded query sees the four real keys
-    return grid([[heatmap(m[0], q, k, name, unit="allowed") for name, (m, q, k) in shown.items()]])
+    over_source = source_mask(src)[0]  # (1, 6): one row for all queries
+    over_target = target_mask(tgt)[0]  # (5, 5)
+    assert over_target.sum() == 1 + 2 + 3 + 4 + 4  # a padded query sees the four real keys
+    encoder = heatmap(over_source.expand(6, 6), source, source, "encoder", unit="allowed")
+    decoder = heatmap(over_target, target, target, "decoder", unit="allowed")
+    cross = heatmap(over_source.expand(5, 6), target, source, "cross-attention", unit="allowed")
+    return grid([[encoder, decoder, cross]])
 
 
 # %% [markdown]
-# > In two of the masks all rows are equal, so the code keeps only one. In attention with heads, scores have one dimension more,
-# > (B, h, T, S), and so must the mask: `mask.unsqueeze(1)`. Without that, a mask (B, T, S) would be taken for
-# > one of (h, T, S): a batch of as many sentences as heads would
-# > run, and be wrong.
+# > In two of the masks all rows are equal, so the code keeps only one. In attention with heads, scores have one
+# > dimension more, (B, h, T, S), and so must the mask: `mask.unsqueeze(1)`. Without that, a mask (B, T, S) would be
+# > taken for one of (h, T, S): a batch of as many sentences as heads would run, and be wrong.
 # >
 # > <details><summary>What if every key of a row is masked? And does a mask know the order?</summary>
 # >
@@ -1518,9 +1559,7 @@ class DecoderLayer(nn.Module):
         self.self_attn, self.src_attn, self.feed_forward = self_attn, src_attn, feed_forward
         self.sublayer = nn.ModuleList(connection(d_model) for _ in range(3))
 
-    def forward(
-        self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None
-    ) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, src_mask: Mask, tgt_mask: Mask) -> Tensor:
         """x (B, T, d_model), memory (B, S, d_model), src_mask (B, 1, S), tgt_mask (B, T, T)."""
         x = self.sublayer[0](x, lambda y: self.self_attn(y, y, y, tgt_mask))
         # keys and values: memory
@@ -1535,11 +1574,10 @@ class Decoder(nn.Module):
 
     def __init__(self, layers: list[nn.Module], norm: nn.Module):
         super().__init__()
-        self.layers, self.norm = nn.ModuleList(layers), norm
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
 
-    def forward(
-        self, x: Tensor, memory: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None
-    ) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, src_mask: Mask, tgt_mask: Mask) -> Tensor:
         """Embedded target (B, T, d_model) and memory (B, S, d_model) to vectors (B, T, d_model)."""
         for layer in self.layers:
             x = layer(x, memory, src_mask, tgt_mask)
@@ -1551,9 +1589,9 @@ class Decoder(nn.Module):
 @functools.cache
 def our_decoder() -> Decoder:
     """The trained decoder."""
-    d_model, d_ff, h = SIZES["d_model"], SIZES["d_ff"], SIZES["h"]
-    attn = functools.partial(MultiHeadedAttention, h, d_model)
-    ffn = functools.partial(PositionwiseFeedForward, d_model, d_ff)
+    d_model = SIZES["d_model"]
+    attn = functools.partial(MultiHeadedAttention, SIZES["h"], d_model)
+    ffn = functools.partial(PositionwiseFeedForward, d_model, SIZES["d_ff"])
     torch.manual_seed(0)
     layers = [DecoderLayer(d_model, attn(), attn(), ffn()) for _ in range(SIZES["N"])]
     return our_file().fill(Decoder(layers, nn.LayerNorm(d_model)), "decoder")
@@ -1582,12 +1620,12 @@ def target_ids() -> Tensor:
 def example_cross() -> Chart:
     """Which German words each position of the translation looks at:
     cross-attention of the third decoder layer, mean of its four heads."""
-    ids, layer = target_ids(), our_decoder().layers[2]
-    with recording(our_decoder()) as kept:
+    ids = target_ids()
+    with recording(our_decoder()) as weights:
         our_decoded(ids)
     rows = [f"{a} → {b}" for a, b in itertools.pairwise([*token_names(ids[0]), "?"])]
-    weights = kept[layer.src_attn][0].mean(0)  # (T, S)
-    return heatmap(weights, rows, token_names(our_ids()[0]), axes=("reads → predicts", "looks at"))
+    mean = weights[our_decoder().layers[2].src_attn][0].mean(0)  # (T, S)
+    return heatmap(mean, rows, token_names(our_ids()[0]), axes=("reads → predicts", "looks at"))
 
 
 # %% [markdown]
@@ -1602,10 +1640,9 @@ def example_cross() -> Chart:
 # uses the same matrix as the embeddings.
 #
 # > The decoder's stack ends with a norm, too. To score a token is to take the dot product of its row in the table (not
-# > scaled, here) with the decoder's vector. The largest product
-# > wins: a row gets one by pointing the right way, or by being long. The scores are called *logits*, and the logarithms
-# > of the probabilities *log-probabilities*. There's no new matrix to learn: in code, `generator.proj.weight =
-# > embeddings.table.weight`.
+# > scaled, here) with the decoder's vector. The largest product wins: a row gets one by pointing the right way, or by
+# > being long. The scores are called *logits*, and the logarithms of the probabilities *log-probabilities*. There's no
+# > new matrix to learn: in code, `generator.proj.weight = embeddings.table.weight`.
 
 
 # %%
@@ -1631,9 +1668,9 @@ class Generator(nn.Module):
 @functools.cache
 def our_generator() -> Generator:
     """The trained output layer: the matrix is that of the embeddings."""
-    made = Generator(SIZES["d_model"], our_file().vocabulary.get_vocab_size())
-    made.proj.weight = our_embeddings().table.weight
-    return made
+    generator = Generator(SIZES["d_model"], our_file().vocabulary.get_vocab_size())
+    generator.proj.weight = our_embeddings().table.weight
+    return generator
 
 
 # %%
@@ -1667,7 +1704,7 @@ def example_translation() -> None:
     and the numbers in the file."""
     ids = write_by_hand()[0]
     print(SENTENCE)
-    print("".join(token_names(ids[ids > UNK])).replace("▁", " ").strip())
+    print(text_of(ids))
 
 
 # %% [markdown]
@@ -1697,12 +1734,14 @@ def example_top_five() -> Any:
     """What the decoder reads at each step, and its five favourites: all positions at once, which
     gives what the loop found one by one."""
     ids = write_by_hand()
-    p, found = our_generator()(our_decoded(ids[:, :-1]))[0].exp().topk(5)  # (T, 5)
-    rows = [{"reads": token} for token in token_names(ids[0, :-1])]
-    for row, chances, best in zip(rows, p.tolist(), found, strict=True):
-        favourites = zip(token_names(best), chances, strict=True)
-        row |= {f"{i}.": f"{token} {chance:.1%}" for i, (token, chance) in enumerate(favourites, 1)}
-    assert torch.equal(found[:, 0], ids[0, 1:])  # what was found one by one
+    chances, favourites = our_generator()(our_decoded(ids[:, :-1]))[0].exp().topk(5)  # (T, 5)
+    assert torch.equal(favourites[:, 0], ids[0, 1:])  # what was written one by one
+    rows = []
+    for t, token in enumerate(token_names(ids[0, :-1])):
+        row = {"reads": token}
+        for i, name in enumerate(token_names(favourites[t])):
+            row[f"{i + 1}."] = f"{name} {chances[t, i]:.1%}"
+        rows.append(row)
     return table(rows)
 
 
@@ -1712,8 +1751,7 @@ def example_top_five() -> Any:
 # > When the decoder writes, nothing comes after the last position. But the loop computes all positions again for each
 # > new word, and without the mask earlier positions would see later ones, which never happened in training. Without the
 # > mask, our translation would become *Two women sit on a bench while a man reads a newspaper*, which is still right,
-# > by luck. (A [cache](#Keeping-keys-and-values) saves the work: thanks to the mask, earlier keys and values never
-# > change, and those of the memory are computed once.)
+# > by luck. (A [cache](#Keeping-keys-and-values) saves the work.)
 # >
 # > </details>
 #
@@ -1741,23 +1779,18 @@ class Transformer(nn.Module):
         self.encoder, self.decoder = encoder, decoder
         self.src_embed, self.tgt_embed, self.generator = src_embed, tgt_embed, generator
 
-    def encode(self, src: Tensor, src_mask: Tensor | None) -> Tensor:
+    def encode(self, src: Tensor, src_mask: Mask) -> Tensor:
         """Source ids (B, S) with mask (B, 1, S) to memory (B, S, d_model)."""
         return self.encoder(self.src_embed(src), src_mask)
 
-    def decode(
-        self, memory: Tensor, src_mask: Tensor | None, tgt: Tensor, tgt_mask: Tensor | None
-    ) -> Tensor:
+    def decode(self, memory: Tensor, src_mask: Mask, tgt: Tensor, tgt_mask: Mask) -> Tensor:
         """Target ids (B, T) with mask (B, T, T) to vectors (B, T, d_model)."""
         return self.decoder(self.tgt_embed(tgt), memory, src_mask, tgt_mask)
 
-    def forward(
-        self, src: Tensor, tgt: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None
-    ) -> Tensor:
+    def forward(self, src: Tensor, tgt: Tensor, src_mask: Mask, tgt_mask: Mask) -> Tensor:
         """Logits (B, T, vocab) of the token that follows each target position."""
-        return self.generator.logits(
-            self.decode(self.encode(src, src_mask), src_mask, tgt, tgt_mask)
-        )
+        memory = self.encode(src, src_mask)
+        return self.generator.logits(self.decode(memory, src_mask, tgt, tgt_mask))
 
 
 # %%
@@ -1790,8 +1823,9 @@ class LearnedPositions(nn.Module):
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """x (B, T, d_model) begins at position `start`; ValueError beyond the last one learned."""
-        if (end := start + x.size(1)) > (known := len(self.table.weight)):
-            raise ValueError(f"a sentence has {end} tokens, but only {known} positions are learned")
+        end = start + x.size(1)
+        if end > (last := len(self.table.weight)):
+            raise ValueError(f"a sentence has {end} tokens, but only {last} positions are learned")
         return self.dropout(x + self.table.weight[start:end])
 
 
@@ -1812,8 +1846,8 @@ class EmbeddingsWithPositions(nn.Module):
 def our_transformer() -> Transformer:
     """A new copy of the trained model, assembled from the parts that we've met."""
     place = EmbeddingsWithPositions(our_embeddings(), PositionalEncoding(SIZES["d_model"], 0.0))
-    whole = Transformer(our_encoder(), our_decoder(), place, place, our_generator())
-    return copy.deepcopy(whole.eval())
+    model = Transformer(our_encoder(), our_decoder(), place, place, our_generator())
+    return copy.deepcopy(model.eval())
 
 
 def written(model: Transformer, src: Tensor, longest: int = 30) -> Tensor:
@@ -1827,8 +1861,8 @@ def written(model: Transformer, src: Tensor, longest: int = 30) -> Tensor:
 
 def translation(model: Transformer, sentence: str) -> str:
     """What a model with our vocabulary writes for a sentence."""
-    ids = written(model, torch.tensor([[*our_file().vocabulary.encode(sentence).ids, EOS]]))[0]
-    return "".join(token_names(ids[ids > UNK])).replace("▁", " ").strip()
+    src = torch.tensor([[*our_file().vocabulary.encode(sentence).ids, EOS]])
+    return text_of(written(model, src)[0])
 
 
 def translate(sentence: str, positions: bool = True, scaling: bool = True) -> str:
@@ -1836,9 +1870,9 @@ def translate(sentence: str, positions: bool = True, scaling: bool = True) -> st
     model = our_transformer()
     if not positions:
         model.src_embed = model.src_embed.embeddings
-    for part in model.modules() if not scaling else ():
-        if isinstance(part, MultiHeadedAttention):
-            part.W_q.weight *= math.sqrt(part.W_q.out_features // part.h)  # undoes the division
+    for attn in model.modules():
+        if isinstance(attn, MultiHeadedAttention) and not scaling:
+            attn.W_q.weight *= math.sqrt(attn.W_q.out_features // attn.h)  # undoes the division
     return translation(model, sentence)
 
 
@@ -1852,7 +1886,7 @@ def example_assembled() -> None:
     logits = model(our_ids(), ids[:, :-1], source_mask(our_ids()), target_mask(ids[:, :-1]))
     torch.testing.assert_close(logits, our_generator().logits(our_decoded(ids[:, :-1])))
     assert torch.equal(logits.argmax(-1), ids[:, 1:])
-    assert translate(SENTENCE) == "".join(token_names(ids[ids > UNK])).replace("▁", " ").strip()
+    assert translate(SENTENCE) == text_of(ids[0])
     weights = sum(p.numel() for p in model.parameters())
     print(f"{weights:,} weights; memory, logits and translation agree")
 
@@ -1860,9 +1894,8 @@ def example_assembled() -> None:
 # %% [markdown]
 # > You now have a translator in your hands. Break it.
 # >
-# > **Try it.** `translate("Ein Mann jagt einen Hund.")` gives *A man chases a dog.* Swap the man and the dog,
-# > and take the positions away from the source: `translate("Ein Hund jagt einen Mann.", positions=False)`. Who chases
-# > whom?
+# > **Try it.** `translate("Ein Mann jagt einen Hund.")` gives *A man chases a dog.* Swap the man and the dog, and take
+# > the positions away from the source: `translate("Ein Hund jagt einen Mann.", positions=False)`. Who chases whom?
 # >
 # > 1. the dog chases the man: the word endings say so
 # > 2. nonsense
@@ -2005,7 +2038,7 @@ class AdjustableAttention(MultiHeadedAttention):
         if d_k:
             self.W_q, self.W_k = (nn.Linear(d_model, h * d_k, bias=False) for _ in range(2))
 
-    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None) -> Tensor:
+    def weigh(self, Q: Tensor, K: Tensor, V: Tensor, mask: Mask) -> Tensor:
         """Equation (1) in every head: (B, h, T, d_v)."""
         if self.training and self.dropout.p:
             return attention(Q, K, V, mask, self.dropout)[0]
@@ -2128,23 +2161,24 @@ SIZE_NAMES = ("src_vocab", "tgt_vocab", "N", "d_model", "d_ff", "h", "d_k")
 def check_sizes(src_vocab: int, tgt_vocab: int, settings: dict[str, Any]) -> None:
     """Raise ValueError for what does not make a model."""
     for name, value in {"src_vocab": src_vocab, "tgt_vocab": tgt_vocab, **settings}.items():
-        if name in CHOICES and value not in (known := CHOICES[name]):
-            choices = f"{', '.join(known[:-1])} or {known[-1]}"
-            raise ValueError(f"{name} must be {choices}, but it is {value}")
+        if name in CHOICES and value not in CHOICES[name]:
+            *names, last = CHOICES[name]
+            raise ValueError(f"{name} must be {', '.join(names)} or {last}, but it is {value}")
         if name.endswith("dropout") and not (isinstance(value, Real) and 0 <= value < 1):
             raise ValueError(f"{name} must be at least 0 and below 1, but it is {value!r}")
         is_size = name in SIZE_NAMES and (name, value) != ("d_k", None)
         if is_size and not (isinstance(value, Integral) and value >= 1):
             raise ValueError(f"{name} must be a whole number, at least 1, but it is {value!r}")
-    if settings["d_model"] % settings["h"]:
-        sizes = "d_model = {d_model} and h = {h}".format(**settings)
-        raise ValueError(f"d_model must be a multiple of h, but {sizes}")
-    if settings["d_model"] % 2 and settings["positions"] == "sinusoidal":
-        d_model = settings["d_model"]
+    d_model, h = settings["d_model"], settings["h"]
+    if d_model % h:
+        raise ValueError(f"d_model must be a multiple of h, but d_model = {d_model} and h = {h}")
+    if d_model % 2 and settings["positions"] == "sinusoidal":
         raise ValueError(f"d_model must be even for pairs of sine and cosine, but it is {d_model}")
     if settings["tie"] == "all" and src_vocab != tgt_vocab:
-        sizes = f"the sizes are {src_vocab} and {tgt_vocab}"
-        raise ValueError(f"tie='all' needs one vocabulary for both sides, but {sizes}")
+        raise ValueError(
+            "tie='all' needs one vocabulary for both sides, "
+            f"but the sizes are {src_vocab} and {tgt_vocab}"
+        )
 
 
 # %% [markdown]
@@ -2168,27 +2202,31 @@ def fresh_layers(norm: str, N: int = 12) -> list[dict]:
     sizes = []
     for layer in model.decoder.layers:
         layer.register_forward_hook(lambda _, __, x: sizes.append(x.square().mean().sqrt().item()))
-    src, tgt = torch.randint(4, 100, (32, 12)), torch.randint(4, 100, (32, 13))
+    src = torch.randint(4, 100, (32, 12))
+    tgt = torch.randint(4, 100, (32, 13))
     logits = model(src, tgt[:, :-1], source_mask(src), subsequent_mask(12))
     F.cross_entropy(logits.flatten(0, 1), tgt[:, 1:].flatten()).backward()
-    weights = [layer.feed_forward.W_2.weight for layer in model.decoder.layers]
-    found = zip(weights, sizes, strict=True)
-    rows = [{"gradient": W.grad.norm().item(), "RMS of the stream": size} for W, size in found]
-    return [row | {"layer": i, "norm": norm} for i, row in enumerate(rows, 1)]
+    rows = []
+    for i, layer in enumerate(model.decoder.layers):
+        gradient = layer.feed_forward.W_2.weight.grad.norm().item()
+        rows.append({"gradient": gradient, "RMS of the stream": sizes[i]})
+        rows[-1] |= {"layer": i + 1, "norm": norm}
+    return rows
 
 
 @example
 def example_pre_post() -> Chart:
     """At initialisation, post-norm's gradient grows towards the top;
     pre-norm's stays level while its stream grows."""
-    rows = {norm: fresh_layers(norm) for norm in ("post", "pre")}
-    growth = {norm: found[-1]["gradient"] / found[0]["gradient"] for norm, found in rows.items()}
-    shown = {norm: f"{x:.1f}" for norm, x in growth.items()}
-    print("gradient of the last layer over that of the first:", shown)
+    post, pre = fresh_layers("post"), fresh_layers("pre")
+    growth = {rows[0]["norm"]: rows[-1]["gradient"] / rows[0]["gradient"] for rows in (post, pre)}
+    texts = {norm: f"{x:.1f}" for norm, x in growth.items()}
+    print("gradient of the last layer over that of the first:", texts)
     assert growth["post"] > 10 and 1 / 4 < growth["pre"] < 4
-    assert rows["pre"][-1]["RMS of the stream"] > 1.5 > 1.01 > rows["post"][-1]["RMS of the stream"]
-    both, logs = rows["post"] + rows["pre"], {"gradient": True, "RMS of the stream": False}
-    return grid([[curves(both, "layer", y, "norm", log_y=logs[y], width=280) for y in logs]])
+    assert pre[-1]["RMS of the stream"] > 1.5 > 1.01 > post[-1]["RMS of the stream"]
+    gradients = curves(post + pre, "layer", "gradient", "norm", log_y=True, width=280)
+    sizes = curves(post + pre, "layer", "RMS of the stream", "norm", width=280)
+    return grid([[gradients, sizes]])
 
 
 # %% [markdown]
@@ -2253,10 +2291,13 @@ class Batch:
 
     def __init__(self, src: Tensor, tgt: Tensor | None = None, pad: int = PAD):
         check_ids(src)
-        self.src, self.src_mask, self.pad = src, source_mask(src, pad), pad  # (B, S), (B, 1, S)
+        self.pad = pad
+        self.src = src  # (B, S)
+        self.src_mask = source_mask(src, pad)  # (B, 1, S)
         if tgt is not None:
             check_ids(tgt)
-            self.tgt, self.tgt_y = tgt[:, :-1], tgt[:, 1:]  # read (B, T), and predicted (B, T)
+            self.tgt = tgt[:, :-1]  # what is read (B, T)
+            self.tgt_y = tgt[:, 1:]  # what is predicted (B, T)
             self.tgt_mask = target_mask(self.tgt, pad)  # (B, T, T)
             self.ntokens = int((self.tgt_y != pad).sum())
 
@@ -2273,12 +2314,13 @@ def example_shift() -> Any:
     attend to, what it must predict, and whether that counts."""
     names = dict(enumerate(SPECIALS)) | {10: "a", 11: "dog", 12: "runs", 13: "two", 14: "cats"}
     tgt = pad_rows([[BOS, 10, 11, 12, EOS], [BOS, 13, 14, EOS]])
-    batch, rows = Batch(torch.tensor([[5, EOS], [6, EOS]]), tgt), []
+    batch = Batch(torch.tensor([[5, EOS], [6, EOS]]), tgt)
+    rows = []
     for t in range(4):
-        seen = [names[i] for i in batch.tgt[1][batch.tgt_mask[1, t]].tolist()]
-        read, predict = names[int(batch.tgt[1, t])], names[int(batch.tgt_y[1, t])]
-        row = {"position": t, "reads": read, "attends to": " ".join(seen), "predicts": predict}
-        rows.append(row | {"in the loss": predict != "<pad>"})
+        visible = " ".join(names[i] for i in batch.tgt[1][batch.tgt_mask[1, t]].tolist())
+        rows.append({"position": t, "reads": names[int(batch.tgt[1, t])], "attends to": visible})
+        target = names[int(batch.tgt_y[1, t])]
+        rows[-1] |= {"predicts": target, "in the loss": target != "<pad>"}
     assert [row["predicts"] for row in rows] == ["two", "cats", "</s>", "<pad>"]
     assert batch.ntokens == 4 + 3
     return table(rows)
@@ -2328,13 +2370,16 @@ def example_p_minus_q() -> Any:
     """What the trained model says, what it should say, and the gradient:
     its five largest entries."""
     logits = our_generator().logits(our_decoded(target_ids()))[0, -1].requires_grad_()  # (vocab)
-    right = our_file().vocabulary.token_to_id("▁reads") or UNK
-    F.cross_entropy(logits, torch.tensor(right)).backward()
-    p, q = logits.detach().softmax(-1), F.one_hot(torch.tensor(right), len(logits))
+    target = torch.tensor(our_file().vocabulary.token_to_id("▁reads") or UNK)
+    F.cross_entropy(logits, target).backward()
+    p = logits.detach().softmax(-1)
+    q = F.one_hot(target, len(logits))
     torch.testing.assert_close(logits.grad, p - q, atol=1e-6, rtol=1e-4)
-    largest = torch.tensor([right, *(i for i in p.topk(5).indices.tolist() if i != right)][:5])
-    found = zip(token_names(largest), p[largest].tolist(), q[largest].tolist(), strict=True)
-    rows = [{"token": t, "p": f"{a:.3f}", "q": b, "p − q": f"{a - b:+.3f}"} for t, a, b in found]
+    largest = [target, *(i for i in p.topk(5).indices if i != target)][:5]
+    rows = []
+    for i, token in zip(largest, token_names(torch.stack(largest)), strict=True):
+        row = {"token": token, "p": f"{p[i]:.3f}", "q": q[i].item()}
+        rows.append(row | {"p − q": f"{p[i] - q[i]:+.3f}"})
     return table(rows)
 
 
@@ -2363,9 +2408,10 @@ def rate(step: int, model_size: int, factor: float, warmup: int) -> float:
 def example_rate() -> Chart:
     """Three schedules; the rate peaks at the end of the warmup.
     After it, the schedule no longer depends on how long the warmup was."""
-    rows, kinds = [], ((512, 4000), (512, 8000), (256, 4000))
-    for (d, w), s in itertools.product(kinds, range(1, 20_001, 100)):
-        rows.append({"update": s, "rate": rate(s, d, 1, w), "d_model, warmup": f"{d}, {w}"})
+    rows = []
+    for d, w in ((512, 4000), (512, 8000), (256, 4000)):
+        for s in range(1, 20_001, 100):
+            rows.append({"update": s, "rate": rate(s, d, 1, w), "d_model, warmup": f"{d}, {w}"})
     assert max(range(1, 20_000), key=lambda s: rate(s, 512, 1, 4000)) == 4000
     assert math.isclose(rate(4000, 512, 1, 4000), (512 * 4000) ** -0.5)
     return curves(rows, "update", "rate", "d_model, warmup")
@@ -2401,7 +2447,8 @@ def learn(model: Transformer, optimizer: torch.optim.Optimizer, batch: Batch, lr
 def learn_one_sentence(shift: bool = True, mask: bool = True, updates: int = 50) -> None:
     """A fresh model learns our translation by heart; prints its losses, and what it writes then."""
     torch.manual_seed(0)
-    vocab, sizes = our_file().vocabulary.get_vocab_size(), SIZES | {"N": 2}
+    vocab = our_file().vocabulary.get_vocab_size()
+    sizes = SIZES | {"N": 2}
     model = make_model(vocab, vocab, **sizes, dropout=0.0, norm="pre", tie="all")
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
     batch = Batch(our_ids(), write_by_hand())
@@ -2469,7 +2516,8 @@ def example_maps_while_it_learns() -> Chart | None:
     while the model in training reads a right translation."""
     charts = []
     for stage in [stage for row in saved_rows("learning")[-1:] for stage in row["stages"]]:
-        weights, title = torch.tensor(stage["weights"]), f"{stage['updates']} updates"
+        weights = torch.tensor(stage["weights"])
+        title = f"{stage['updates']} updates"
         charts.append(heatmap(weights, stage["steps"], stage["source"], title, size=13))
     return grid([charts[:2], charts[2:]]) if charts else None
 
@@ -2479,11 +2527,8 @@ def example_maps_while_it_learns() -> Chart | None:
 #
 # ## Regularisation (Section 5.4)
 #
-# **Dropout**, with $P_{\text{drop}} = 0.1$ for the base model, is applied to the output of each sublayer, before it
-# is added and normalised, and to the sums of embeddings and positional encodings in both stacks.
-#
-# > `DroppingConnection` and `PositionalEncoding` do exactly this. ([`inner_dropout`](#A-fresh-model) adds two more
-# > uses.)
+# [**Dropout**](#The-paper's-order,-and-dropout), with $P_{\text{drop}} = 0.1$ for the base model, is applied to the
+# output of each sublayer, and to the sums of embeddings and positional encodings in both stacks.
 #
 # Training uses **label smoothing** (Szegedy et al., 2016) with $\epsilon_{ls} = 0.1$. This makes the perplexity worse,
 # since the model learns to be less sure, but it improves accuracy and BLEU ([Part 3](#BLEU) explains it). Table 3 has
@@ -2497,15 +2542,10 @@ def example_maps_while_it_learns() -> Chart | None:
 # >
 # > Here $[k = y]$ is 1 if $k = y$, and 0 otherwise. The paper doesn't say what $u$ is. Ours is uniform over all
 # > tokens except padding, which is never right. PyTorch's `cross_entropy(label_smoothing=…)` gives padding a share as
-# > well; if you take the padding column away, it's the same loss.
-# >
-# > <details><summary>The same loss without building q</summary>
-# >
-# > The second function below collects terms, and never builds $q$. With $n$ tokens in the vocabulary:
+# > well; if you take the padding column away, it's the same loss. The second function below collects terms, and never
+# > builds $q$. With $n$ tokens in the vocabulary:
 # >
 # > $$-\sum_k q(k) \log p(k) = -(1 - \epsilon_{ls}) \log p(y) - \frac{\epsilon_{ls}}{n - 1} \sum_{k \ne \mathrm{pad}} \log p(k)$$
-# >
-# > </details>
 
 
 # %%
@@ -2540,9 +2580,11 @@ def example_smoothing() -> None:
     """q for the right token 5 in a vocabulary of ten. Both forms of the loss agree,
     and so does PyTorch's without the padding column."""
     torch.manual_seed(0)
-    target, logits = torch.tensor([5, 7]), torch.randn(2, 10)
+    target = torch.tensor([5, 7])
+    logits = torch.randn(2, 10)
     logits[:, PAD] = -70.0  # next to no probability for padding
-    q, loss = smoothed_targets(target, 10), smoothed_loss(logits, target)
+    q = smoothed_targets(target, 10)
+    loss = smoothed_loss(logits, target)
     torch.testing.assert_close(loss, -(q * logits.log_softmax(-1)).sum())
     theirs = F.cross_entropy(logits[:, 1:], target - 1, label_smoothing=0.1, reduction="sum")
     torch.testing.assert_close(loss, theirs)
@@ -2550,8 +2592,6 @@ def example_smoothing() -> None:
 
 
 # %% [markdown]
-# > <details><summary>What is the smallest loss, and why does smoothing help BLEU?</summary>
-# >
 # > **What is the smallest loss that can be reached?** It is reached at $p = q$, and there it equals the entropy of
 # > $q$, which isn't zero. (The loss is that entropy plus the Kullback-Leibler divergence $D_{\text{KL}}(q \,\|\, p)$,
 # > which measures how far $p$ is from $q$, and only the second can be lowered.) A model that is surer than $q$ pays a
@@ -2561,8 +2601,6 @@ def example_smoothing() -> None:
 # > **Why does smoothing help BLEU?** BLEU looks at the words that were chosen, not at how sure the model was. A model
 # > that isn't pushed towards certainty overfits less, and keeps its second choices alive for beam search ([Part
 # > 4](#Part-4:-What-else-the-paper-used)). That's the usual explanation; the paper shows only the gain.
-# >
-# > </details>
 
 
 # %%
@@ -2586,8 +2624,6 @@ def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
 # > batch whenever one more pair would exceed the budget. Pairs of equal length come in random order, and so do the
 # > batches; both are reshuffled for each *epoch*, that is, each pass through the data.
 # >
-# > <details><summary>What does sorting cost, and what else depends on the size of a batch?</summary>
-# >
 # > **What does sorting cost?** A batch of sentences that all have the same length isn't a random sample:
 # > short captions resemble each other, so the gradients of two batches are likely to differ more than those of two
 # > random samples. That is why at least the *order* of the batches must be random. (If they came sorted, the model
@@ -2596,12 +2632,10 @@ def batch_loss(model: Transformer, batch: Batch, eps: float) -> Tensor:
 # > The number of tokens in an update (one step of the optimiser) matters for the learning rate, too: a gradient over
 # > more tokens is less noisy, so the step can be larger, but there are fewer steps per epoch. If you change
 # > `tokens_per_batch` (see [Configuration](#Configuration)), expect to tune the learning rate again.
-# >
-# > </details>
 
 
 # %%
-# @title A pair of sentences, and pairs as a batch
+# @title Pairs of sentences of similar lengths in one batch
 class Pair(NamedTuple):
     """One training example as ids: a source that ends with EOS, a target between BOS and EOS."""
 
@@ -2614,21 +2648,22 @@ def make_batch(pairs: list[Pair]) -> Batch:
     return Batch(pad_rows([p.src for p in pairs]), pad_rows([p.tgt for p in pairs]))
 
 
-# %%
-# @title Pairs of similar lengths in one batch
 def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pair]]:
     """Pairs of similar lengths in batches, in random order (Section 5.1).
 
     A batch has at most `budget` padded tokens a side.
     """
-    draw, batches, longest = random.Random(seed), [[]], 0
+    draw = random.Random(seed)
+    batches = [[]]
+    longest = 0  # pair of the last batch
     for pair in sorted(pairs, key=lambda pair: (len(pair.tgt), len(pair.src), draw.random())):
         size = max(len(pair.src), len(pair.tgt))
         if size > budget:
             raise ValueError(f"a pair has {size} tokens, but a batch holds {budget}")
         longest = max(longest, size)
         if longest * (len(batches[-1]) + 1) > budget:
-            batches, longest = [*batches, []], size
+            batches.append([])
+            longest = size
         batches[-1].append(pair)
     draw.shuffle(batches)
     return batches if pairs else []
@@ -2729,20 +2764,22 @@ class Trainer:
     """A model and Adam; `update` sets the rate (Equation 3) and learns from a batch (Section 5)."""
 
     def __init__(self, model: Transformer, config: Config):
-        self.model, self.config, self.step = model, config, 0
+        self.model, self.config = model, config
+        self.step = 0
         # `update` sets the rate
         self.optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
 
     def gradient(self, pairs: list[Pair]) -> float:
         """Set the gradient of `pairs`' mean loss per target token; returns that loss, in nats."""
         self.model.zero_grad()
-        tokens, total = sum(len(pair.tgt) - 1 for pair in pairs), 0.0  # tokens of the whole update
-        for part in split_rows(pairs, self.config.accumulate):
-            batch = make_batch(part).to(next(self.model.parameters()).device)
+        tokens = sum(len(pair.tgt) - 1 for pair in pairs)  # of the whole update
+        mean_loss = 0.0
+        for micro_batch in split_rows(pairs, self.config.accumulate):
+            batch = make_batch(micro_batch).to(next(self.model.parameters()).device)
             loss = batch_loss(self.model, batch, self.config.smoothing) / tokens
             loss.backward()  # adds to the gradient
-            total += loss.item()
-        return total
+            mean_loss += loss.item()
+        return mean_loss
 
     def update(self, pairs: list[Pair]) -> float:
         """One step of Adam on the gradient of `pairs`; returns their mean loss per target token.
@@ -2762,21 +2799,16 @@ class Trainer:
 # %% [markdown]
 # ### Micro-batches
 #
-# > The gradient of an update is the *sum* over its target tokens, divided by *their number*. If an update doesn't
-# > fit into memory, it's cut into micro-batches, and their gradients are added up. That's called *accumulation*.
-# > The loss of each micro-batch must then be divided by the number of tokens in the **whole** update. If you
-# > divided it by the micro-batch's own number, a token in a micro-batch with few tokens would weigh more than a
-# > token in one with many.
+# > The gradient of an update is the *sum* over its target tokens, divided by *their number*. If an update doesn't fit
+# > into memory, it's cut into micro-batches, and their gradients are added up. That's called *accumulation*. The loss
+# > of each micro-batch must then be divided by the number of tokens in the **whole** update. If you divided it by the
+# > micro-batch's own number, a token in a micro-batch with few tokens would weigh more than a token in one with many.
 # >
-# > <details><summary>What fills the memory?</summary>
-# >
-# > Each weight takes 16 bytes in training, four each for the weight itself, its gradient and Adam's two averages. For
-# > the base model that's 1 GB. The rest grows with the tokens of a batch: the results that `backward` will need (in
-# > proportion to $B T d N$), the logits, and the attention weights, $B h T S$ of them in each attention layer, which
-# > grow with the square of the length. (*Activation checkpointing* keeps only the input of each layer, and computes
-# > the rest again on the way back, for about a third more work.)
-# >
-# > </details>
+# > **What fills the memory?** Each weight takes 16 bytes in training, four each for the weight itself, its gradient and
+# > Adam's two averages. For the base model that's 1 GB. The rest grows with the tokens of a batch: the results that
+# > `backward` will need (in proportion to $B T d N$), the logits, and the attention weights, $B h T S$ of them in each
+# > attention layer, which grow with the square of the length. (*Activation checkpointing* keeps only the input of each
+# > layer, and computes the rest again on the way back, for about a third more work.)
 
 
 # %%
@@ -2793,8 +2825,10 @@ def example_accumulation() -> None:
         Trainer(model, Config(accumulate=parts)).gradient(pairs)
         return torch.cat([p.grad.flatten() for p in model.parameters()])
 
-    whole, own = gradient(pairs, 1), sum(gradient(part, 1) for part in split_rows(pairs, 3)) / 3
-    good, bad = ((whole - other).abs().max().item() for other in (gradient(pairs, 3), own))
+    at_once = gradient(pairs, 1)
+    mean_of_means = sum(gradient(micro_batch, 1) for micro_batch in split_rows(pairs, 3)) / 3
+    good = (at_once - gradient(pairs, 3)).abs().max().item()
+    bad = (at_once - mean_of_means).abs().max().item()
     print(f"difference in three micro-batches: {good:.1e}; divided by their own tokens: {bad:.1e}")
     assert good < 1e-6 < 1e-3 < bad
 
@@ -2811,7 +2845,8 @@ def fit(
     every: int = 100, measure: Callable = dict,
 ) -> list[dict]:  # fmt: skip
     """Learn batch after batch; returns a row per update, now and then with what `measure` finds."""
-    rows, start = [], time.monotonic()
+    rows = []
+    start = time.monotonic()
     for pairs in tqdm(batches, "training", unit=" updates", file=sys.stdout):
         loss = trainer.update(pairs)
         passed = (time.monotonic() - start) / 60
@@ -2855,18 +2890,19 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         with TURN:
             if outermost:
                 del EVALUATIONS[thread, model]
-            inside = [later for (who, what), later in EVALUATIONS.items()
-                      if what is model and who != thread]  # fmt: skip
-            for module in training if not inside else ():
-                module.training = True
-            if inside:
-                inside[0].extend(training)
+            for (other_thread, other_model), to_train in EVALUATIONS.items():
+                if other_model is model and other_thread != thread:
+                    to_train.extend(training)
+                    break
+            else:  # the last one
+                for module in training:
+                    module.training = True
 
 
 # %%
 @torch.inference_mode()
 def greedy_decode_naive(
-    model: Transformer, src: Tensor, src_mask: Tensor | None, max_len: int, start_symbol: int
+    model: Transformer, src: Tensor, src_mask: Mask, max_len: int, start_symbol: int
 ) -> Tensor:
     """Greedy decoding that recomputes the prefix at each step: ids (B, max_len)."""
     with evaluating(model):
@@ -2922,9 +2958,9 @@ def example_copy() -> Chart:
     unseen = make_batch(unseen_copies(len(rows)))
     copies = greedy_decode_naive(model, unseen.src, unseen.src_mask, unseen.tgt_y.size(1) + 1, BOS)
     print("source", unseen.src[0].tolist(), "\ncopied", copies[0].tolist())
-    right = ((copies[:, 1:] == unseen.tgt_y) | (unseen.tgt_y == PAD)).all(dim=1)  # up to the end
-    print(f"copied exactly: {right.float().mean():.1%} of {len(right)} sequences")
-    assert right.float().mean() > 0.9
+    exact = ((copies[:, 1:] == unseen.tgt_y) | (unseen.tgt_y == PAD)).all(dim=1)  # up to the end
+    print(f"copied exactly: {exact.float().mean():.1%} of {len(exact)} sequences")
+    assert exact.float().mean() > 0.9
     q = smoothed_targets(torch.tensor(5), 14)[1:]  # without padding
     low = -(q * q.log()).sum().item()
     lines = [{"update": r["update"], "nats per token": r["loss"], "line": "loss"} for r in rows]
@@ -2949,26 +2985,28 @@ def example_copy() -> Chart:
 # %%
 def with_attention(layer: nn.Module, **functions: Callable) -> nn.Module:
     """A copy of a layer with the same weights, but `functions` in place of attentions so named."""
-    other = copy.copy(layer)
-    other._modules = {name: part for name, part in layer._modules.items() if name not in functions}
-    vars(other).update(functions)
-    return other
+    twin = copy.copy(layer)
+    twin._modules = {k: module for k, module in layer._modules.items() if k not in functions}
+    vars(twin).update(functions)
+    return twin
 
 
 # %%
 class CachedDecoder:
     """The decoder, a token of each sentence at a time, with keys and values of all before it."""
 
-    def __init__(self, model: Transformer, src: Tensor, src_mask: Tensor | None):
-        memory, layers = model.encode(src, src_mask), model.decoder.layers
-        self.model, self.src_mask, self.length = model, src_mask, 0
+    def __init__(self, model: Transformer, src: Tensor, src_mask: Mask):
+        self.model, self.src_mask = model, src_mask
+        self.length = 0  # of what has been written
+        layers = model.decoder.layers
+        memory = model.encode(src, src_mask)
         self.source = [layer.src_attn.keys_values(memory, memory) for layer in layers]  # only once
         nothing = memory[:, :0]  # a target of no positions yet
         self.past = [layer.self_attn.keys_values(nothing, nothing) for layer in layers]
         self.layers = []
         for i, layer in enumerate(layers):
-            own, cross = functools.partial(self.own, i), functools.partial(self.cross, i)
-            self.layers.append(with_attention(layer, self_attn=own, src_attn=cross))
+            own_attn, cross_attn = functools.partial(self.own, i), functools.partial(self.cross, i)
+            self.layers.append(with_attention(layer, self_attn=own_attn, src_attn=cross_attn))
 
     def own(self, i: int, query: Tensor, key: Tensor, value: Tensor, mask: None = None) -> Tensor:
         """Self-attention of the new position in layer i; its key and value join the others'."""
@@ -2977,9 +3015,7 @@ class CachedDecoder:
         self.past[i] = tuple(torch.cat(pair, dim=2) for pair in zip(self.past[i], new, strict=True))
         return attn.attend(query, *self.past[i])  # without a mask: no key is in the future
 
-    def cross(
-        self, i: int, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> Tensor:
+    def cross(self, i: int, query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
         """Attention of the new position in layer i to the source, its keys and values known."""
         return self.model.decoder.layers[i].src_attn.attend(query, *self.source[i], mask)
 
@@ -3017,7 +3053,7 @@ def continue_with(
 
 @torch.inference_mode()
 def greedy_decode(
-    model: Transformer, src: Tensor, src_mask: Tensor | None, max_len: int, start_symbol: int = BOS,
+    model: Transformer, src: Tensor, src_mask: Mask, max_len: int, start_symbol: int = BOS,
     end_symbol: int | None = EOS, pad: int = PAD,
 ) -> Tensor:  # fmt: skip
     """The most probable token at each step: ids (B, at most max_len), start_symbol first.
@@ -3045,7 +3081,7 @@ def example_cached() -> None:
 
 
 # %% [markdown]
-# > **Do sinusoids extend to longer sequences?** The paper hoped so. The copy model has never seen more than ten tokens.
+# > **Do sinusoids extend to longer sequences?** The copy model has never seen more than ten tokens.
 # > There is a vector for every position, but if a sequence is more than one token longer than those it was trained on,
 # > this model seldom or never copies it correctly. We haven't tested whether the positions alone are to blame.
 
@@ -3106,13 +3142,15 @@ def example_gpt() -> None:
     """A fresh GPT with the sizes of our model: how many weights it has,
     and a check that no position sees the future."""
     torch.manual_seed(0)
-    whole = make_model(6106, 6106, **SIZES, dropout=0.0, norm="pre", tie="all").eval()
-    parts = whole.tgt_embed, whole.encoder, whole.generator
+    model = make_model(6106, 6106, **SIZES, dropout=0.0, norm="pre", tie="all").eval()
+    parts = model.tgt_embed, model.encoder, model.generator
     ids = torch.randint(4, 6106, (1, 8))
-    logits, other = gpt(ids, *parts), gpt(ids + torch.tensor([0, 0, 0, 0, 0, 0, 0, 1]), *parts)
-    assert torch.equal(logits[:, :7], other[:, :7]) and not torch.equal(logits[:, 7], other[:, 7])
-    kinds = {"translator": whole, "GPT": nn.ModuleList(parts)}
-    counts = {name: sum(p.numel() for p in kind.parameters()) for name, kind in kinds.items()}
+    before = gpt(ids, *parts)
+    ids[0, 7] += 1
+    after = gpt(ids, *parts)
+    assert torch.equal(before[:, :7], after[:, :7]) and not torch.equal(before[:, 7], after[:, 7])
+    modules = {"translator": model, "GPT": nn.ModuleList(parts)}
+    counts = {name: sum(p.numel() for p in m.parameters()) for name, m in modules.items()}
     print({name: f"{n:,} weights" for name, n in counts.items()})
 
 
@@ -3267,9 +3305,9 @@ def german_number(n: int) -> str:
     """A number below 1000 in German words; ValueError for another."""
     if not 0 <= n < 1000:
         raise ValueError(f"{n} is not a number from 0 to 999")
-    hundreds, rest = divmod(n, 100)
+    hundreds, below_100 = divmod(n, 100)
     if hundreds:
-        return ONES[hundreds] + "hundert" + (german_number(rest) if rest else "")
+        return ONES[hundreds] + "hundert" + (german_number(below_100) if below_100 else "")
     if n < 20:
         return "eins" if n == 1 else ONES[n]
     return (ONES[n % 10] + "und" if n % 10 else "") + TENS[n // 10]
@@ -3282,22 +3320,27 @@ LETTERS = [*SPECIALS, *sorted({sign for n in range(1000) for sign in german_numb
 
 def number_pair(n: int) -> Pair:
     """The letters of a number as source, its digits as target."""
-    source, target = ([LETTERS.index(sign) for sign in text] for text in (german_number(n), str(n)))
+    source = [LETTERS.index(letter) for letter in german_number(n)]
+    target = [LETTERS.index(digit) for digit in str(n)]
     return Pair([*source, EOS], [BOS, *target, EOS])
 
 
 @functools.cache
 def train_numbers(updates: int = 1500, seed: int = 0) -> tuple[Transformer, list[int]]:
     """Train a small model to read numbers; returns it and the numbers that it has never seen."""
-    draw, large = random.Random(seed), list(range(100, 1000))
+    draw = random.Random(seed)
+    large = list(range(100, 1000))
     draw.shuffle(large)
-    held_out, known = large[:180], large[180:]
+    held_out, seen = large[:180], large[180:]
+    batches = []
+    for _ in range(updates):
+        numbers = draw.choices(range(100), k=8) + draw.choices(seen, k=24)
+        batches.append([number_pair(n) for n in numbers])
     torch.manual_seed(seed)
     sizes = dict(N=1, d_model=16, d_ff=32, h=2)
     config = Config(**sizes, dropout=0.0, norm="pre", factor=0.7, warmup=100, smoothing=0.0)
-    batches = ([*draw.choices(range(100), k=8), *draw.choices(known, k=24)] for _ in range(updates))
     trainer = Trainer(config.make_model(len(LETTERS)), config)
-    fit(trainer, [[number_pair(n) for n in batch] for batch in batches])
+    fit(trainer, batches)
     return trainer.model.eval(), held_out
 
 
@@ -3307,13 +3350,13 @@ def example_numbers() -> None:
     """Numbers that the model has never seen, from letters to digits."""
     model, held_out = train_numbers()
     batch = make_batch([number_pair(n) for n in held_out])
-    found = greedy_decode_naive(model, batch.src, batch.src_mask, batch.tgt.size(1) + 1, BOS)[:, 1:]
-    right = ((found == batch.tgt_y) | (batch.tgt_y == PAD)).all(dim=1)
-    for n, row in list(zip(held_out, found.tolist(), strict=True))[:3]:
+    ids = greedy_decode_naive(model, batch.src, batch.src_mask, batch.tgt.size(1) + 1, BOS)[:, 1:]
+    for n, row in zip(held_out[:3], ids.tolist()[:3], strict=True):
         print(f"{german_number(n):28}{''.join(LETTERS[i] for i in row if i >= len(SPECIALS))}")
     weights = sum(p.numel() for p in model.parameters())
-    print(f"right: {right.float().mean():.1%} of {len(held_out)}, by {weights:,} weights")
-    assert right.float().mean() > 0.9
+    exact = ((ids == batch.tgt_y) | (batch.tgt_y == PAD)).all(dim=1)
+    print(f"right: {exact.float().mean():.1%} of {len(held_out)}, by {weights:,} weights")
+    assert exact.float().mean() > 0.9
 
 
 # %% [markdown]
@@ -3324,13 +3367,15 @@ def example_numbers() -> None:
 @example
 def example_number_map(n: int = 345) -> Chart:
     """Cross-attention while `dreihundertfünfundvierzig` becomes 345 (mean of the two heads)."""
-    model, pair = train_numbers()[0], number_pair(n)
+    model, _ = train_numbers()
+    pair = number_pair(n)
     batch = make_batch([pair])
-    with recording(model) as kept:
+    with recording(model) as weights:
         model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-    w = kept[model.decoder.layers[0].src_attn][0].mean(0)  # (T, S)
+    mean = weights[model.decoder.layers[0].src_attn][0].mean(0)  # (T, S)
     rows = [f"{LETTERS[a]} → {LETTERS[b]}" for a, b in itertools.pairwise(pair.tgt)]
-    return heatmap(w, rows, [LETTERS[i] for i in pair.src], axes=("reads → predicts", "looks at"))
+    columns = [LETTERS[i] for i in pair.src]
+    return heatmap(mean, rows, columns, axes=("reads → predicts", "looks at"))
 
 
 # %% [markdown]
@@ -3355,16 +3400,17 @@ FRESH = {"wires", "loss", "gradient", "inventory", "heart"}  # tests that need n
 def example_clinic() -> Any:
     """Trained with a mistake: the loss, the accuracy with the true tokens before each token and
     without them, and which tests (explained below) show the mistake."""
-    rows, shown = {row["mistake"]: row for row in saved_rows("clinic") if row["seed"] == 0}, []
-    for name in PATIENTS if rows else ():
-        row = rows[name]
-        shown.append({"mistake": name.replace("_", " ")})
-        numbers = {"loss": "loss", "forced": "held_out_forced", "written": "held_out_exact"}
-        shown[-1] |= {column: f"{row[key]:.3f}" for column, key in numbers.items()}
-        shown[-1]["shown by"] = ", ".join(t for t in row["seen"] if t in FRESH) or "nothing"
-        assert name == "healthy" or not {"curve", "held out"} & {*row["seen"]}
-        assert name == "healthy" or row["held_out_exact"] < 0.01
-    return table(shown) if shown else None
+    patients = {row["mistake"]: row for row in saved_rows("clinic") if row["seed"] == 0}
+    keys = {"loss": "loss", "forced": "held_out_forced", "written": "held_out_exact"}
+    rows = []
+    for patient in (patients[name] for name in PATIENTS if patients):
+        rows.append({"mistake": patient["mistake"].replace("_", " ")})
+        rows[-1] |= {column: f"{patient[key]:.3f}" for column, key in keys.items()}
+        rows[-1]["shown by"] = ", ".join(t for t in patient["seen"] if t in FRESH) or "nothing"
+        healthy = patient["mistake"] == "healthy"
+        assert healthy or not {"curve", "held out"} & {*patient["seen"]}
+        assert healthy or patient["held_out_exact"] < 0.01
+    return table(rows)
 
 
 # %% [markdown]
@@ -3410,9 +3456,8 @@ def example_clinic() -> Any:
 # >    [2.1](exercises.ipynb#2.1-A-model-that-reverses) and [2.2](exercises.ipynb#2.2-Training-without-a-warmup) fit
 # >    what you've read. Then [change a part](#Changing-it).
 # >
-# > Or read on: [`one_screen.py`](one_screen.py) is the paper in 250 lines, [Part
-# > 3](#Part-3:-A-real-translation-system) trains a translator in three minutes, [Since 2017](since_2017.ipynb) leads
-# > to today's models.
+# > Or read on: [`one_screen.py`](one_screen.py) is the paper in 250 lines, [Part 3](#Part-3:-A-real-translation-system)
+# > trains a translator in three minutes, [Since 2017](since_2017.ipynb) leads to today's models.
 
 # %% [markdown]
 # # Part 3: A real translation system
@@ -3448,8 +3493,9 @@ def plain(text: str) -> str:
 def refuse_pointer(content: bytes, place: Path | str) -> None:
     """Raise ValueError for a pointer of Git LFS in the place of a file that was not fetched."""
     if content.startswith(b"version https://git-lfs"):
-        fault = "only a pointer of Git LFS; `git lfs pull` fetches the file itself"
-        raise ValueError(f"{place}: {fault}")
+        raise ValueError(
+            f"{place}: only a pointer of Git LFS; `git lfs pull` fetches the file itself"
+        )
 
 
 def decoded(line: bytes, place: str) -> str:
@@ -3486,13 +3532,9 @@ def multi30k(
 
 
 # %% [markdown]
-# > <details><summary>Without a network, or with text of your own</summary>
-# >
 # > Without an internet connection, the model can still learn from something simpler: sentences assembled from a few
 # > words. To use data of your own instead, put `train.de`, `train.en`, `val.de` and `val.en`, with one sentence per
 # > line, in a folder, and set the environment variable `ANNOTATED_DATA` to its path.
-# >
-# > </details>
 
 
 # %%
@@ -3511,9 +3553,10 @@ MEANWHILE = {"": "", ", während eine Katze zusieht": ", while a cat is watching
 def phrases(split: str) -> list[tuple[str, str]]:
     """German-English sentences put together from the words above, a tenth held out for `val`."""
     pairs = []
-    for who, where, what, other in itertools.product(WHO, WHERE, WHAT, MEANWHILE):
-        english = f"{WHO[who]} {WHAT[what].format(WHERE[where])}{MEANWHILE[other]}."
-        pairs.append((f"{who} {what.format(where)}{other}.", english))
+    for who, where, action, clause in itertools.product(WHO, WHERE, WHAT, MEANWHILE):
+        german = f"{who} {action.format(where)}{clause}."
+        english = f"{WHO[who]} {WHAT[action].format(WHERE[where])}{MEANWHILE[clause]}."
+        pairs.append((german, english))
     random.Random(0).shuffle(pairs)
     return pairs[24:] if split == "train" else pairs[:24]
 
@@ -3542,8 +3585,9 @@ def read_folder(folder: Path, split: str) -> list[tuple[str, str]]:
 # @title Choosing the data
 def read_split(source: str, split: str) -> list[tuple[str, str]]:
     """The pairs of a split of `multi30k`, of `phrases` or of a folder."""
-    known = {"multi30k": multi30k, "phrases": phrases}
-    return known[source](split) if source in known else read_folder(Path(source), split)
+    if source == "multi30k":
+        return multi30k(split)
+    return phrases(split) if source == "phrases" else read_folder(Path(source), split)
 
 
 @functools.cache
@@ -3555,9 +3599,11 @@ def choose_data() -> str:
     try:
         read_split(wanted, "train"), read_split(wanted, "val")
     except failures as error:
-        why = "there's no connection" if "ConnectionPool" in str(error) else error
-        instead = "going on with a few made-up phrases, whose scores say nothing"
-        print(f"NOTICE: without {wanted}, {instead} ({why}).")
+        reason = "there's no connection" if "ConnectionPool" in str(error) else error
+        print(
+            f"NOTICE: without {wanted}, going on with a few made-up phrases, "
+            f"whose scores say nothing ({reason})."
+        )
         return "phrases"
     return wanted
 
@@ -3600,24 +3646,25 @@ def example_data() -> None:
 # %%
 def naive_bpe(words: list[str], merges: int) -> list[tuple[str, str, int]]:
     """The first merges of byte-pair encoding, with their pairs' counts (Sennrich et al., 2016)."""
-    counts, found = {tuple(word): n for word, n in Counter(words).items()}, []
+    counts = {tuple(word): n for word, n in Counter(words).items()}
+    learned = []
     for _ in range(merges):
         pairs = Counter()
         for word, n in counts.items():
             for pair in itertools.pairwise(word):
                 pairs[pair] += n
-        (left, right), n = pairs.most_common(1)[0]
-        found.append((left, right, n))
-        counts = {merge(word, left, right): n for word, n in counts.items()}
-    return found
+        (first, second), n = pairs.most_common(1)[0]
+        learned.append((first, second, n))
+        counts = {merge(word, first, second): n for word, n in counts.items()}
+    return learned
 
 
-def merge(word: tuple[str, ...], left: str, right: str) -> tuple[str, ...]:
-    """The tokens of a word with each pair (left, right) made one."""
+def merge(word: tuple[str, ...], first: str, second: str) -> tuple[str, ...]:
+    """The tokens of a word with each pair (first, second) made one."""
     tokens = list(word)
     for i in range(len(tokens) - 1):
-        if tokens[i : i + 2] == [left, right]:
-            tokens[i : i + 2] = [left + right, ""]  # the second place stays, empty, until the end
+        if tokens[i : i + 2] == [first, second]:
+            tokens[i : i + 2] = [first + second, ""]  # the second place stays, empty, to the end
     return tuple(filter(None, tokens))
 
 
@@ -3666,8 +3713,9 @@ class Tokenizer:
         """The ids of a sentence, without BOS and EOS; ValueError for what is not text."""
         if not isinstance(text, str):
             raise ValueError(f"{text!r} is not text")
-        given = words_of(text, language) if self.words else text
-        return self.vocabulary.encode(given, is_pretokenized=self.words).ids
+        if self.words:
+            return self.vocabulary.encode(words_of(text, language), is_pretokenized=True).ids
+        return self.vocabulary.encode(text).ids
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """The tokens with these ids, specials included."""
@@ -3699,10 +3747,12 @@ def learn_words(
     from tokenizers import Tokenizer as Vocabulary
     from tokenizers.models import WordLevel
 
-    sides = (side for pair in pairs for side in zip(pair, languages, strict=True))
-    counts = Counter(word for side in sides for word in words_of(*side))
-    found = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    words = SPECIALS + [word for word, n in found if n >= at_least]
+    counts = Counter()
+    for pair in pairs:
+        for text, language in zip(pair, languages, strict=True):
+            counts.update(words_of(text, language))
+    by_frequency = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    words = SPECIALS + [word for word, n in by_frequency if n >= at_least]
     return Tokenizer(Vocabulary(WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>")))
 
 
@@ -3740,19 +3790,22 @@ def example_merges() -> Any:
     library = learn_bpe(pairs, 6).vocabulary
     cut = library.pre_tokenizer.pre_tokenize_str
     texts = map(library.normalizer.normalize_str, itertools.chain.from_iterable(pairs))
-    found = naive_bpe([word for text in texts for word, _ in cut(text)], 6)
-    assert [[a, b] for a, b, _ in found] == json.loads(library.to_str())["model"]["merges"]
-    rows = [{"left": a, "right": b, "found": f"{n:,} times"} for a, b, n in found]
-    return table([{"merge": i} | row for i, row in enumerate(rows, 1)])
+    merges = naive_bpe([word for text in texts for word, _ in cut(text)], 6)
+    assert [[a, b] for a, b, _ in merges] == json.loads(library.to_str())["model"]["merges"]
+    rows = []
+    for i, (a, b, n) in enumerate(merges, 1):
+        rows.append({"merge": i, "left": a, "right": b, "found": f"{n:,} times"})
+    return table(rows)
 
 
 # %%
 @example
 def example_tokens() -> None:
     """One sentence as words and as pieces; decoding either gives the sentence back."""
-    pairs, sentence = load_split("train")[:3000], load_split("train")[0][0]
-    made = {"words": learn_words(pairs, ("de", "en"), 1), "pieces": learn_bpe(pairs, 300)}
-    for name, tokenizer in made.items():
+    pairs = load_split("train")[:3000]
+    sentence, _ = pairs[0]
+    tokenizers = {"words": learn_words(pairs, ("de", "en"), 1), "pieces": learn_bpe(pairs, 300)}
+    for name, tokenizer in tokenizers.items():
         ids = tokenizer.encode(sentence, "de")
         print(f"{name:>6}, vocabulary {len(tokenizer):,}: {' '.join(tokenizer.tokens(ids))}")
         assert tokenizer.decode(ids) == " ".join(sentence.split())
@@ -3793,25 +3846,28 @@ def savable_weights(model: Transformer, vocab: int) -> dict[str, Tensor]:
     with torch.device("meta"):  # sizes without numbers
         again = make_model(vocab, vocab, **model.settings)
     if shapes(model) != shapes(again) or kinds(model) != kinds(again):
-        reason = "its layers, sizes or tied matrices are not those of make_model(vocab, vocab, ...)"
-        raise ValueError(f"{reason}, so nobody could load it; save its state_dict() instead")
+        raise ValueError(
+            "its layers, sizes or tied matrices are not those of make_model(vocab, vocab, ...), "
+            "so nobody could load it; save its state_dict() instead"
+        )
     return {name: p.detach().contiguous() for name, p in model.named_parameters()}
 
 
 def check_place(folder: Path) -> None:
     """Raise FileExistsError for a folder of something else, such as a run of the program."""
-    names = {"config.json", "model.safetensors", "tokenizer.json"}
-    held = (
-        [p.name for p in folder.iterdir() if not p.name.startswith(".")] if folder.is_dir() else []
-    )
-    others = set(held) - names  # without those of a file manager
-    if held and not others:
+    if not folder.is_dir():
+        return
+    # those that begin with a dot are a file manager's
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    strangers = names - {"config.json", "model.safetensors", "tokenizer.json"}
+    if names and not strangers:
         config = folder / "config.json"
-        about = json.loads(config.read_text("utf-8")) if config.exists() else {}
-        others = set() if {"vocab", "settings"} <= set(about) else set(held)
-    if others:
-        held = f"{folder} holds {min(others)}"
-        raise FileExistsError(f"{held}, so it's something else; give another folder")
+        keys = {*json.loads(config.read_text("utf-8"))} if config.exists() else set()
+        strangers = set() if {"vocab", "settings"} <= keys else names
+    if strangers:
+        raise FileExistsError(
+            f"{folder} holds {min(strangers)}, so it's something else; give another folder"
+        )
 
 
 def save_translator(translator: Translator, folder: str | Path) -> None:
@@ -3833,8 +3889,8 @@ def save_translator(translator: Translator, folder: str | Path) -> None:
         (new / "model.safetensors").write_bytes(save(weights))
         (new / "tokenizer.json").write_text(tokenizer.vocabulary.to_str(pretty=True), "utf-8")
         settings = model.settings | {"d_k": model.settings["d_k"] or 0}
-        about = {"src": src, "tgt": tgt, "vocab": len(tokenizer), "settings": settings}
-        (new / "config.json").write_text(json.dumps(about, indent=1) + "\n", "utf-8")
+        config = {"src": src, "tgt": tgt, "vocab": len(tokenizer), "settings": settings}
+        (new / "config.json").write_text(json.dumps(config, indent=1) + "\n", "utf-8")
         for path in sorted(new.iterdir()):  # config.json first: it says whose folder it is
             target = (folder / path.name).resolve()
             with suppress(OSError):  # it is new, or the file system has no modes
@@ -3853,27 +3909,34 @@ def load_translator(folder: str | Path) -> Translator:
     folder = Path(folder).expanduser()
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         refuse_pointer((folder / name).read_bytes(), folder / name)
-    about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if modern := about["settings"].get("modern"):
-        layers = f"the layers {', '.join(modern)} of since_2017"
-        raise ValueError(f"{folder} has {layers}: build the model, then load its weights")
-    if "marian" in about or about["settings"].get("positions") == "rotary":
-        command = f"python the_annotated_transformer.py translate --model {folder}"
-        raise ValueError(f"{folder} has layers that only the program knows: {command}")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    saved = config["settings"]
+    if modern := saved.get("modern"):
+        raise ValueError(
+            f"{folder} has the layers {', '.join(modern)} of since_2017: "
+            "build the model, then load its weights"
+        )
+    if "marian" in config or saved.get("positions") == "rotary":
+        raise ValueError(
+            f"{folder} has layers that only the program knows: "
+            f"python the_annotated_transformer.py translate --model {folder}"
+        )
     names = ("N", "d_model", "d_ff", "h", "dropout", "norm", "tie", "inner_dropout", "positions")
-    settings = {name: value for name, value in about["settings"].items() if name in names}
-    settings["dropout"] = settings.get("dropout") or 0.0  # None: it grew while the model learned
-    settings["d_k"] = about["settings"].get("d_k") or None
-    model = make_model(about["vocab"], about["vocab"], **settings)
+    settings = {name: value for name, value in saved.items() if name in names}
+    settings["dropout"] = saved.get("dropout") or 0.0  # None: it grew while the model learned
+    settings["d_k"] = saved.get("d_k") or None
+    model = make_model(config["vocab"], config["vocab"], **settings)
+    path = folder / "model.safetensors"
     try:
-        saved = load_file(folder / "model.safetensors")
+        weights = load_file(path)
     except SafetensorError as error:
-        raise ValueError(f"{folder / 'model.safetensors'}: damaged ({error})") from error
-    if {n: p.shape for n, p in model.named_parameters()} != {n: p.shape for n, p in saved.items()}:
-        raise ValueError(f"{folder / 'model.safetensors'}: not weights of this document's model")
-    model.load_state_dict(saved, strict=False)  # a tied matrix is saved under one of its names
+        raise ValueError(f"{path}: damaged ({error})") from error
+    shapes = {name: p.shape for name, p in model.named_parameters()}
+    if shapes != {name: p.shape for name, p in weights.items()}:
+        raise ValueError(f"{path}: not weights of this document's model")
+    model.load_state_dict(weights, strict=False)  # a tied matrix is saved under one of its names
     tokenizer = Tokenizer(Vocabulary.from_file(str(folder / "tokenizer.json")))
-    return Translator(model.to(best_device()).eval(), tokenizer, (about["src"], about["tgt"]))
+    return Translator(model.to(best_device()).eval(), tokenizer, (config["src"], config["tgt"]))
 
 
 # %% [markdown]
@@ -3910,8 +3973,8 @@ def translate_lines(
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         src = pad_rows([sources[i] for i in rows]).to(next(model.parameters()).device)
-        found = search(model, src, source_mask(src), src.size(1) + 50).tolist()
-        for i, ids in zip(rows, found, strict=True):
+        outputs = search(model, src, source_mask(src), src.size(1) + 50).tolist()
+        for i, ids in zip(rows, outputs, strict=True):
             # max_len is that of the longest source
             results[i] = tokenizer.decode(ids[: len(sources[i]) + 50])
     return results
@@ -3973,11 +4036,14 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
     """Train for some `minutes` or `steps`; keeps weights and translations at each measurement."""
     torch.manual_seed(LIVE.seed)
     tokenizer = learn_bpe(load_split("train"), LIVE.bpe)
-    train, val = (to_pairs(tokenizer, load_split(split)) for split in ("train", "val"))
-    model, kept = LIVE.make_model(len(tokenizer)).to(best_device()), []
+    train = to_pairs(tokenizer, load_split("train"))
+    val = to_pairs(tokenizer, load_split("val"))
+    model = LIVE.make_model(len(tokenizer)).to(best_device())
+    checkpoints = []
 
     def measure() -> dict[str, float]:
-        kept[:] = [*kept[-4:], {name: p.detach().clone() for name, p in model.named_parameters()}]
+        del checkpoints[:-4]
+        checkpoints.append({name: p.detach().clone() for name, p in model.named_parameters()})
         translations = translate_lines(Translator(model, tokenizer), OUR_SENTENCES)
         return {"validation": validation_loss(model, val), "translations": translations}
 
@@ -3985,8 +4051,9 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
     batches = itertools.islice(itertools.chain.from_iterable(epochs), limits.get("steps"))
     minutes = limits.get("minutes", math.inf)
     rows = fit(Trainer(model, LIVE), batches, minutes, every=50, measure=measure)
-    rows[-1] |= {} if "validation" in rows[-1] else measure()
-    return LiveRun(Translator(model.eval(), tokenizer), rows, kept)
+    if "validation" not in rows[-1]:
+        rows[-1] |= measure()
+    return LiveRun(Translator(model.eval(), tokenizer), rows, checkpoints)
 
 
 # %% [markdown]
@@ -3995,19 +4062,11 @@ def train_tiny(limits: dict[str, float]) -> LiveRun:
 # > most short captions come out right. The output shown here comes from fifteen minutes on a single core. A run that was
 # > completed before is loaded from its folder.
 # >
-# > <details class="note"><summary>To continue a run, or repeat it</summary>
-# >
-# > The folder holds only the weights. That's enough for translating, but not for continuing the training as if
+# > **To continue a run.** The folder holds only the weights. That's enough for translating, but not for continuing the training as if
 # > nothing had happened: Adam would have to estimate the sizes of the gradients from scratch, and the learning rate
 # > would start near zero and climb to its peak again. A checkpoint to *continue* from must also hold the
-# > optimiser's state, the number of updates and the position in the data, as the program's checkpoints do.
-# >
-# > Two runs agree to the last bit if they have the same seed, data and code, the same versions of the libraries,
-# > the same kind of processor and the same number of threads. If only the versions, the processor or the number of
-# > threads differ, sums may be taken in a different order and so be rounded differently, and after a few hundred
-# > updates it shows. A run limited by minutes may also stop at a different update.
-# >
-# > </details>
+# > optimiser's state, the number of updates and the position in the data, as the program's checkpoints do. Two runs
+# > agree to the last bit only with the same versions of the libraries, the same kind of processor and as many threads.
 
 
 # %%
@@ -4026,13 +4085,14 @@ def live_run() -> LiveRun:
     kind = "steps" if os.environ.get("ANNOTATED_STEPS") else "minutes"
     number = positive(f"ANNOTATED_{kind.upper()}", 3)
     torch.manual_seed(0)
-    model, batch = LIVE.make_model(100).eval(), make_batch(copy_pairs(8, 100, seed=0))
-    fingerprint = batch_loss(model, batch, LIVE.smoothing).item()
+    batch = make_batch(copy_pairs(8, 100, seed=0))
+    fingerprint = batch_loss(LIVE.make_model(100).eval(), batch, LIVE.smoothing).item()
     data = Path(choose_data().replace(":", "-")).name
     if choose_data() not in ("multi30k", "phrases"):  # another text in a folder is another run, too
         data += f"-{zlib.crc32(repr(load_split('train')).encode()):08x}"
     folder = Path(f"runs/live-{data}-{kind}-{number:g}-{fingerprint:.3f}")
-    history, new = folder / "history.pt", folder.with_name(f"{folder.name}.new")
+    history = folder / "history.pt"
+    new = folder.with_name(f"{folder.name}.new")
     new.parent.mkdir(parents=True, exist_ok=True)  # if that is impossible, it shows at once
     if not history.exists():
         run = train_tiny({kind: math.ceil(number) if kind == "steps" else number})
@@ -4042,8 +4102,9 @@ def live_run() -> LiveRun:
     try:
         return LiveRun(load_translator(folder), *torch.load(history, map_location=best_device()))
     except Exception as error:  # of many kinds, from three libraries
-        advice = "delete it, and the training is done again"
-        raise RuntimeError(f"{folder} can't be read; {advice} ({error})") from error
+        raise RuntimeError(
+            f"{folder} can't be read; delete it, and the training is done again ({error})"
+        ) from error
 
 
 # %% [markdown]
@@ -4059,20 +4120,23 @@ def example_curves() -> Chart:
     """Losses over time. A model that finds all tokens equally likely
     has a loss equal to the logarithm of their number."""
     (_, tokenizer, _), rows, _ = live_run()
-    n, last = len(tokenizer), rows[-1]
-    tens = [rows[i : i + 10] for i in range(0, len(rows), 10)]
-    losses = [(ten[-1]["minutes"], sum(r["loss"] for r in ten) / len(ten)) for ten in tens]
-    measured = [(r["minutes"], r["validation"]) for r in rows if "validation" in r]
-    lines = {"training, smoothed targets": losses, "validation": measured}
-    lines["ln of the vocabulary"] = [(r["minutes"], math.log(n)) for r in (rows[0], last)]
-    end = measured[-1][1]
+    n = len(tokenizer)
+    last = rows[-1]
+    points = []
+    for i in range(0, len(rows), 10):
+        ten = rows[i : i + 10]
+        mean = sum(row["loss"] for row in ten) / len(ten)
+        points.append((ten[-1]["minutes"], mean, "training, smoothed targets"))
+    measured = [row for row in rows if "validation" in row]
+    points += [(row["minutes"], row["validation"], "validation") for row in measured]
+    points += [(row["minutes"], math.log(n), "ln of the vocabulary") for row in (rows[0], last)]
+    end = measured[-1]["validation"]
     print(f"{len(rows):,} updates in {last['minutes']:.1f} minutes", end=", ")
     print(f"the last loss {last['loss']:.2f}")
     print(f"validation: {end:.3f} nats per token, perplexity {math.exp(end):.1f}; of {n:,} tokens")
     assert end < math.log(n) or len(rows) < 50
-    points = ((name, x, y) for name, line in lines.items() for x, y in line)
-    shown = [{"minutes": x, "nats per token": y, "loss": name} for name, x, y in points]
-    return curves(shown, "minutes", "nats per token", "loss")
+    lines = [{"minutes": x, "nats per token": y, "loss": name} for x, y, name in points]
+    return curves(lines, "minutes", "nats per token", "loss")
 
 
 # %% [markdown]
@@ -4091,8 +4155,10 @@ def our_model() -> Translator:
         files = [beside(f"{SHIPPED_MODEL}/{name}") for name in names]
         translator = load_translator(files[0].parent)
         if translate_lines(translator, "Ein Hund läuft.") != "A dog is running.":
-            fault = "does not fit this architecture: its translations are no longer right"
-            raise ValueError(f"{SHIPPED_MODEL} {fault}")
+            raise ValueError(
+                f"{SHIPPED_MODEL} does not fit this architecture: "
+                "its translations are no longer right"
+            )
         return translator
     except Exception as error:  # whatever a reader's changes lead to
         print(f"NOTICE: {error}; the model trained above takes its place.")
@@ -4105,13 +4171,15 @@ def example_progress() -> Any:
     """One sentence after a minute, after five minutes, and at the end of training;
     and by the German-English model that comes with this document."""
     measured = [row for row in live_run().rows if "validation" in row]
-    chosen = [min(measured, key=lambda row: abs(row["minutes"] - at)) for at in (1, 5, 1e9)]
-    chosen = list({row["update"]: row for row in chosen}.values())  # a short run has fewer
+    stages = {}  # by update: a short run has fewer
+    for minutes in (1, 5, 1e9):
+        stage = min(measured, key=lambda row: abs(row["minutes"] - minutes))
+        stages[stage["update"]] = stage
     print(OUR_SENTENCES[1])
     rows = []
-    for row in chosen:
-        rows.append({"minutes": f"{row['minutes']:.1f}", "loss": f"{row['validation']:.2f}"})
-        rows[-1]["translation"] = row["translations"][1]
+    for stage in stages.values():
+        rows.append({"minutes": f"{stage['minutes']:.1f}", "loss": f"{stage['validation']:.2f}"})
+        rows[-1]["translation"] = stage["translations"][1]
     shipped = translate_lines(our_model(), OUR_SENTENCES[1])
     return table([*rows, {"minutes": "shipped", "loss": "", "translation": shipped}])
 
@@ -4136,23 +4204,25 @@ def example_bleu_by_hand() -> Any:
     """BLEU of one sentence, step by step, as sacreBLEU computes it."""
     from sacrebleu.metrics import BLEU
 
-    end = ["up", "a", "yellow", "ball", "on", "the", "beach", "."]
-    found, reference = ["a", "woman", "picks", *end], ["a", "woman", "is", "picking", *end]
+    translation = "a woman picks up a yellow ball on the beach ."
+    reference = "a woman is picking up a yellow ball on the beach ."
+    words, right_words = translation.split(), reference.split()
     rows, logs = [], []
     for n in range(1, 5):
-        both = [zip(*(words[i:] for i in range(n)), strict=False) for words in (found, reference)]
-        mine, theirs = map(Counter, both)
-        hits, total = (mine & theirs).total(), mine.total()  # & takes the smaller count of each
+        n_grams = Counter(zip(*(words[i:] for i in range(n)), strict=False))
+        expected = Counter(zip(*(right_words[i:] for i in range(n)), strict=False))
+        hits = (n_grams & expected).total()  # & takes the smaller count of each
+        total = n_grams.total()
         rows.append({"n": n, "in the translation": total, "also in the reference": hits})
         rows[-1]["share"] = f"{hits / total:.3f}"
         logs.append(math.log(hits / total) / 4)
-    penalty = min(1.0, math.exp(1 - len(reference) / len(found)))
+    penalty = min(1.0, math.exp(1 - len(right_words) / len(words)))
     mean = math.exp(sum(logs))
     score = 100 * penalty * mean
-    print("translation:", *found, "\nreference:  ", *reference)
+    print("translation:", translation, "\nreference:  ", reference)
     print(f"geometric mean {mean:.3f}, times {penalty:.3f} for being too short: BLEU {score:.1f}")
-    expected = BLEU(tokenize="none").corpus_score([" ".join(found)], [[" ".join(reference)]]).score
-    assert math.isclose(score, expected, abs_tol=1e-6)
+    theirs = BLEU(tokenize="none").corpus_score([translation], [[reference]]).score
+    assert math.isclose(score, theirs, abs_tol=1e-6)
     return table(rows)
 
 
@@ -4164,12 +4234,8 @@ def example_bleu_by_hand() -> Any:
 # > scores of its sentences is a different number. And a good translation scores badly if its words aren't those of the
 # > reference.
 # >
-# > <details class="note"><summary>How was the paper's BLEU computed?</summary>
-# >
 # > The paper's BLEU was probably computed on tokenised text with German compounds split at their hyphens, which makes
 # > more words match (see the [lab notebook](lab_notebook.ipynb#Scores-of-others)). So its 28.4 isn't a sacreBLEU score.
-# >
-# > </details>
 
 
 # %%
@@ -4181,8 +4247,10 @@ def bleu(translations: list[str], references: list[str]) -> tuple[float, str]:
     from sacrebleu.metrics import BLEU
 
     if len(translations) != len(references):
-        counts = f"{len(translations)} translations and {len(references)} references"
-        raise ValueError(f"each translation needs one reference, but there are {counts}")
+        raise ValueError(
+            "each translation needs one reference, but there are "
+            f"{len(translations)} translations and {len(references)} references"
+        )
     metric = BLEU()
     return metric.corpus_score(translations, [references]).score, str(metric.get_signature())
 
@@ -4193,8 +4261,8 @@ def example_bleu() -> None:
     """BLEU, on the validation sentences, of the model trained above;
     the references themselves score 100."""
     sources, references = (list(side) for side in zip(*load_split("val"), strict=True))
-    found, signature = bleu(translate_lines(live_run().translator, sources), references)
-    print(f"BLEU {found:.1f} ({signature})")
+    score, signature = bleu(translate_lines(live_run().translator, sources), references)
+    print(f"BLEU {score:.1f} ({signature})")
     assert bleu(references, references)[0] > 99.9
 
 
@@ -4205,43 +4273,12 @@ def example_bleu() -> None:
 # > translates in the other direction gets as far as 2,000 pairs from random weights; with 8,000 it ends slightly
 # > lower. Messages of programs vary more: 4,000 pairs give 13.1<!--messages 4000--> BLEU.
 # >
-# > <details class="note"><summary>The settings, and what else to mind with few pairs</summary>
-# >
-# > For up to 2,000 pairs, the model has two layers, 1,000 merges and a dropout of 0.3; better settings may exist
-# > ([details](lab_notebook.ipynb#What-a-number-of-pairs-buys)). The model of the other direction has read all these
-# > sentences; one that has read others may help less. Test on text of your own kind, and remove any pair that's also
-# > in the training set. With more text in the target language, a model of the other direction can translate it back
-# > into the source language, which gives you further pairs
+# > The [lab notebook](lab_notebook.ipynb#What-a-number-of-pairs-buys) has the table and the settings. The model of the
+# > other direction has read all these sentences; one that has read others may help less. Test on text of your own kind,
+# > and remove any pair that's also in the training set. With more text in the target language, a model of the other
+# > direction can translate it back into the source language, which gives you further pairs
 # > ([back-translation](lab_notebook.ipynb#More-pairs-from-the-same-pairs)).
-# >
-# > </details>
-
-
-# %%
-# @title BLEU by number of pairs
-@example
-def example_pairs() -> Chart | None:
-    """BLEU on test_2016_flickr, German to English: means of three trainings, each with pairs of its
-    own. The last point is all of Multi30k, with four layers and 6,000 merges. Messages of programs,
-    Spanish to English, begin with random weights and are scored on `val`."""
-    runs: dict[tuple[str, int], list[float]] = {}
-    for row in saved_rows("curve"):
-        if row["kind"] == "curve":
-            begins = row["start"] if row["data"] == "multi30k" else "messages"
-            runs.setdefault((begins, row["pairs"]), []).append(row["test"]["beam"]["bleu"])
-    for row in saved_rows("first_stage"):
-        if (row["variant"], row["direction"]) == ("rotary", "de-en"):
-            runs.setdefault(("scratch", 29_000), []).append(row["test_2016_flickr"]["beam"]["bleu"])
-    names = {"scratch": "random weights", "other direction": "weights of the other direction"}
-    names["messages"] = "messages of programs"
-    rows = []
-    for (begins, pairs), scores in sorted(runs.items()):
-        mean = sum(scores) / len(scores)
-        rows.append({"pairs": pairs, "BLEU": mean, "begins with": names[begins]})
-    return curves(rows, "pairs", "BLEU", "begins with", log_x=True) if rows else None
-
-
-# %% [markdown]
+#
 # ## Several processes (Section 5.2)
 #
 # > **Data parallelism.** Every process holds the whole model and takes a share of the rows of each batch. It computes
@@ -4293,13 +4330,9 @@ def example_pairs() -> Chart | None:
 # > All hypotheses of all sentences go through the decoder together, as rows of one batch. When hypotheses change
 # > places, their keys and values must move with them.
 # >
-# > <details><summary>When can the search stop?</summary>
-# >
-# > The log-probability of a hypothesis can only fall. Divide it by the largest possible penalty, that of the longest
-# > output allowed, and you have the best score that any continuation can reach. If no hypothesis can beat the best
-# > finished translation, going on won't change anything.
-# >
-# > </details>
+# > When can the search stop? The log-probability of a hypothesis can only fall. Divide it by the largest possible
+# > penalty, that of the longest output allowed, and you have the best score that any continuation can reach. If no
+# > hypothesis can beat the best finished translation, going on won't change anything.
 
 
 # %%
@@ -4312,8 +4345,8 @@ def length_penalty(length: Tensor | float, alpha: float) -> Tensor | float:
 # @title Choosing rows of a cache
 def select_rows(decoder: CachedDecoder, rows: Tensor) -> None:
     """Go on with these rows, in this order."""
-    for kept in (decoder.past, decoder.source):
-        kept[:] = [(K[rows], V[rows]) for K, V in kept]
+    decoder.past = [(K[rows], V[rows]) for K, V in decoder.past]
+    decoder.source = [(K[rows], V[rows]) for K, V in decoder.source]
     decoder.src_mask = decoder.src_mask[rows]
 
 
@@ -4327,7 +4360,7 @@ def select_rows(decoder: CachedDecoder, rows: Tensor) -> None:
 # %%
 @torch.inference_mode()
 def beam_search(
-    model: Transformer, src: Tensor, src_mask: Tensor | None, max_len: int,
+    model: Transformer, src: Tensor, src_mask: Mask, max_len: int,
     beam: int = 4, alpha: float = 0.6,
 ) -> Tensor:  # fmt: skip
     """The translation of best score that a beam finds (Section 6.1).
@@ -4336,37 +4369,45 @@ def beam_search(
     without padding: one with n padded positions gets n tokens fewer, as if it were alone.
     """
     if not (isinstance(beam, Integral) and beam >= 1 and 0 <= alpha <= 10):  # larger ones overflow
-        limits = "the beam must be a whole number, at least 1, and alpha from 0 to 10"
-        raise ValueError(f"{limits}, but they are {beam} and {alpha}")
-    B, neg, device = len(src), -torch.inf, src.device
-    src_mask = torch.ones_like(src[:, None], dtype=torch.bool) if src_mask is None else src_mask
+        raise ValueError(
+            "the beam must be a whole number, at least 1, and alpha from 0 to 10, "
+            f"but they are {beam} and {alpha}"
+        )
+    B = len(src)
+    if src_mask is None:
+        src_mask = torch.ones_like(src[:, None], dtype=torch.bool)
     limit = (max_len - (src_mask == 0).sum((1, 2)).expand(B)).clamp(min=2)  # of outputs, with BOS
-    best, results, sentences = [neg] * B, [[BOS]] * B, torch.arange(B, device=device).unsqueeze(1)
-    places, open_places = torch.arange(beam, device=device), torch.full((B, 1), beam, device=device)
-    ys = torch.full((B, beam, 1), BOS, device=device)
-    log_p = torch.where(places > 0, neg, 0.0).repeat(B, 1)  # (B, beam); one hypothesis at first
+    best = [-torch.inf] * B  # scores of finished translations
+    results = [[BOS]] * B
+    sentences = torch.arange(B, device=src.device).unsqueeze(1)  # (B, 1)
+    places = torch.arange(beam, device=src.device)
+    open_places = torch.full((B, 1), beam, device=src.device)
+    ys = torch.full((B, beam, 1), BOS, device=src.device)
+    log_p = torch.where(places > 0, -torch.inf, 0.0).repeat(B, 1)  # (B, beam): one hypothesis
     with evaluating(model):
         decoder = CachedDecoder(model, src, src_mask.expand(B, 1, -1))
         select_rows(decoder, sentences.expand(B, beam).flatten())
         for t in range(1, max_len):
             step = decoder.step(ys[:, :, -1].flatten()).float().log_softmax(-1)  # (B * beam, vocab)
             total = log_p.unsqueeze(-1) + step.view(B, beam, -1)  # (B, beam, vocab)
-            log_p, found = total.flatten(1).topk(beam)  # (B, beam), best first
-            parents, tokens = found // step.size(-1), found % step.size(-1)
+            log_p, extensions = total.flatten(1).topk(beam)  # (B, beam), best first
+            parents = extensions // step.size(-1)
+            tokens = extensions % step.size(-1)
             ys = torch.cat((ys[sentences, parents], tokens.unsqueeze(-1)), -1)  # (B, beam, t + 1)
-            alive = (places < open_places) & (log_p > neg)
+            alive = (places < open_places) & (log_p > -torch.inf)
             ended = alive & ((tokens == EOS) | (t + 1 >= limit).unsqueeze(1))
             for i, place in ended.nonzero().tolist():
                 score = log_p[i, place].item() / length_penalty(t, alpha)
                 if score > best[i]:
-                    best[i], results[i] = score, ys[i, place].tolist()
-            log_p = log_p.masked_fill(ended | ~alive, neg)
+                    best[i] = score
+                    results[i] = ys[i, place].tolist()
+            log_p = log_p.masked_fill(ended | ~alive, -torch.inf)
             open_places = open_places - ended.sum(1, keepdim=True)
-            hoped = log_p.amax(1) / length_penalty(limit - 1, alpha)
-            if (hoped <= torch.tensor(best, device=device)).all():
+            highest = log_p.amax(1) / length_penalty(limit - 1, alpha)
+            if (highest <= torch.tensor(best, device=src.device)).all():
                 break  # no continuation can score more
             select_rows(decoder, (beam * sentences + parents).flatten())
-    return pad_rows(results).to(device)
+    return pad_rows(results).to(src.device)
 
 
 # %% [markdown]
@@ -4398,8 +4439,8 @@ def example_length_penalty() -> Chart | None:
         search, alpha = row["search"].split(", alpha ")
         rows.append({"alpha": float(alpha), "BLEU": row["bleu"], "search": search})
         if search == f"beam {BEAM}":
-            length = f"{row['length']:.1%} of the references' length"
-            print(f"alpha {alpha}: BLEU {row['bleu']:.2f}, {length}")
+            print(f"alpha {alpha}: BLEU {row['bleu']:.2f}", end=", ")
+            print(f"{row['length']:.1%} of the references' length")
     return curves(rows, "alpha", "BLEU", "search") if rows else None
 
 
@@ -4439,13 +4480,14 @@ def example_search_and_average() -> Any:
     greedy and with a beam."""
     (model, tokenizer, _), _, checkpoints = live_run()
     sources, references = (list(side) for side in zip(*load_split("val")[:300], strict=True))
-    beam, rows = functools.partial(beam_search, beam=BEAM, alpha=ALPHA), []
-    for name, kept in (("mean of the last", checkpoints), ("last alone", checkpoints[-1:])):
-        model.load_state_dict(average_weights(kept), strict=False)  # a tied weight is there once
-        rows.append({"checkpoints": f"{name} ({len(kept)})"})
+    beam = functools.partial(beam_search, beam=BEAM, alpha=ALPHA)
+    rows = []
+    for name, last in (("mean of the last", checkpoints), ("last alone", checkpoints[-1:])):
+        model.load_state_dict(average_weights(last), strict=False)  # a tied weight is there once
+        rows.append({"checkpoints": f"{name} ({len(last)})"})
         for column, search in {"greedy": greedy_decode, f"beam {BEAM}": beam}.items():
-            found = translate_lines(Translator(model, tokenizer), sources, search)
-            rows[-1][column] = round(bleu(found, references)[0], 1)
+            lines = translate_lines(Translator(model, tokenizer), sources, search)
+            rows[-1][column] = round(bleu(lines, references)[0], 1)
     return table(rows)
 
 
@@ -4512,7 +4554,9 @@ def example_search_and_average() -> Any:
 @example
 def example_layer_times() -> Chart | None:
     """Time against length for one layer of each kind, measured."""
-    rows = [{"tokens": m["n"], **m} for r in saved_rows("layers")[-1:] for m in r["measurements"]]
+    rows = []
+    for run in saved_rows("layers")[-1:]:
+        rows += [{"tokens": row["n"], **row} for row in run["measurements"]]
     return curves(rows, "tokens", "milliseconds", "layer", log_y=True, log_x=True) if rows else None
 
 
@@ -4534,9 +4578,9 @@ def example_base() -> Any:
     """The base model's parameters, part by part."""
     with torch.device("meta"):  # shapes without numbers
         model = make_model(37_000, 37_000, tie="all")
-    parts = {"encoder, 6 · 12 d²": model.encoder, "decoder, 6 · 16 d²": model.decoder}
-    parts |= {"embeddings, 37,000 d": model.generator, "in all": model}
-    counts = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+    modules = {"encoder, 6 · 12 d²": model.encoder, "decoder, 6 · 16 d²": model.decoder}
+    modules |= {"embeddings, 37,000 d": model.generator, "in all": model}
+    counts = {name: sum(p.numel() for p in module.parameters()) for name, module in modules.items()}
     assert sum(counts.values()) == 2 * counts["in all"]
     return table([{"part": name, "parameters": f"{n:,}"} for name, n in counts.items()])
 
@@ -4553,8 +4597,6 @@ def example_base() -> Any:
 # every earlier single model, at less than a quarter of the cost of the best of them; for this language pair it used a
 # dropout rate of 0.1, not 0.3 as for English to German.
 #
-# <details><summary>How the cost was estimated</summary>
-#
 # The cost is the training time, times the number of GPUs, times the operations per second that a GPU of that type
 # sustains (2.8, 3.7, 6.0 and 9.5 TFLOPS in single precision for the K80, K40, M40 and P100).
 #
@@ -4562,8 +4604,6 @@ def example_base() -> Any:
 # > 63 million weights and 2.5 billion tokens on each side, that makes $0.9 \cdot 10^{18}$. The table's $3.3 \cdot
 # > 10^{18}$ is what eight P100s could have done in the twelve hours. Attention's own products add $12nd$ operations
 # > per token and attention sublayer, with $n$ positions: for base and thirty positions, about one per cent.
-#
-# </details>
 
 
 # %%
@@ -4571,10 +4611,13 @@ def example_base() -> Any:
 def example_table_2() -> Any:
     """The paper's Table 2: BLEU on newstest2014, and the cost of training
     in floating-point operations."""
-    names = ("model", "en-de", "en-fr", "operations en-de", "operations en-fr")
-    rows = [{k: row.get(k, "") for k in names} for row in saved_rows("paper") if row["table"] == 2]
-    shown = [{k: f"{v:.1e}" if k[:3] == "ope" and v else v for k, v in row.items()} for row in rows]
-    return table(shown) if rows else None
+    rows = []
+    for row in saved_rows("paper"):
+        if row["table"] == 2:
+            rows.append({name: row.get(name, "") for name in ("model", "en-de", "en-fr")})
+            for name in ("operations en-de", "operations en-fr"):
+                rows[-1][name] = f"{row[name]:.1e}" if row.get(name) else ""
+    return table(rows)
 
 
 # %% [markdown]
@@ -4592,26 +4635,27 @@ def example_table_2() -> Any:
 def example_translators() -> Any:
     """Our four kinds of translator on a thousand unseen sentences (means over the runs).
     Those that went on to learn from more pairs score higher; they also trained for longer."""
-    found: dict[tuple[str, str], list[dict]] = {}
+    runs: dict[tuple[str, str], list[dict]] = {}
     wanted = {"split": "test_2016_flickr", "preset": "tiny", "data": "multi30k"}
     for row in saved_rows("quality"):
         if wanted.items() <= row.items() and "5" in row["search"]:
-            kind = "29,000 pairs" + " and models'" * ("--start-from" in row["command"])
-            group = found.setdefault((row["direction"], kind), [])
-            if not group or row["step"] >= group[-1]["step"]:  # the last model of a training counts
-                group[:] = [other for other in group if other["step"] == row["step"]] + [row]
+            pairs = "29,000 pairs" + " and models'" * ("--start-from" in row["command"])
+            runs.setdefault((row["direction"], pairs), []).append(row)
+    for kind, group in runs.items():  # the last model of a training counts
+        last = max(row["step"] for row in group)
+        runs[kind] = [row for row in group if row["step"] == last]
     for row in saved_rows("first_stage"):  # the same recipe once more, with three seeds
         if row["variant"] == "base":
-            group = found.setdefault((row["direction"], "29,000 pairs"), [])
-            group.append(row["test_2016_flickr"]["beam"])
+            scores = row["test_2016_flickr"]["beam"]
+            runs.setdefault((row["direction"], "29,000 pairs"), []).append(scores)
     rows = []
-    for (direction, kind), group in found.items():
-        rows.append({"direction": direction, "learned from": kind})
+    for (direction, pairs), group in runs.items():
+        rows.append({"direction": direction, "learned from": pairs})
         for name, key in (("BLEU", "bleu"), ("moses", "bleu_moses"), ("chrF", "chrf")):
-            rows[-1][name] = sum(row[key] for row in group) / len(group)
-        scores = [row["bleu"] for row in group]
+            rows[-1][name] = round(sum(row[key] for row in group) / len(group), 2)
+        scores = [round(row["bleu"], 2) for row in group]
         rows[-1] |= {"runs": len(scores), "lowest": min(scores), "highest": max(scores)}
-    return table(rows).round(2) if rows else None
+    return table(rows)
 
 
 # %% [markdown]
@@ -4635,32 +4679,25 @@ def example_translators() -> Any:
 @example
 def example_paper_table_3() -> Any:
     """The paper's Table 3, all columns."""
-    rows = [row for row in saved_rows("paper") if row["table"] == 3]
-    names = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "updates")
-    shown = []
-    for row in rows:
-        sizes = {k: row[k] if row["row"] == "base" or row[k] != rows[0][k] else "" for k in names}
-        scores = {"perplexity": row["perplexity"], "bleu": row["bleu"]}
-        scores["parameters"] = row.get("million parameters", "")
-        shown.append({"variant": row["variant"], "row": row["row"], **sizes, **scores})
-    return table(shown) if rows else None
+    variants = [row for row in saved_rows("paper") if row["table"] == 3]  # the base model first
+    rows = []
+    for row in variants:
+        rows.append({"variant": row["variant"], "row": row["row"]})
+        for name in ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "updates"):
+            changed = row["row"] == "base" or row[name] != variants[0][name]
+            rows[-1][name] = row[name] if changed else ""
+        rows[-1] |= {"perplexity": row["perplexity"], "bleu": row["bleu"]}
+        rows[-1]["parameters"] = row.get("million parameters", "")
+    return table(rows)
 
 
 # %% [markdown]
-# > <details><summary>Does the same hold at our size?</summary>
-# >
-# > Some of it holds, and some doesn't, for variants of the `tiny` model after four passes through Multi30k
-# > ([how](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). Each difference in BLEU has a 95% interval of ± 0.5<!--reach-->
-# > BLEU over the seeds, and of about ± 1.1<!--reach with sentences--> if you also allow for the choice of test sentences. One head (A) is no
-# > worse than four, eight are 0.8<!--h = 8--> worse, sixteen 1.8<!--h = 16-->. Narrow keys (B) cost 1.2<!--d_k = 8--> BLEU. Of the sizes (C), half the width
-# > of the model costs most, 2.6<!--d_model = 64-->; twice the width gains 0.7<!--d_model = 256-->. Dropout (D) hurts: 0.1 costs 1.2<!--dropout = 0.1--> and 0.25 more than four,
-# > probably because four passes are too few for overfitting to begin. Learned positions (E) are 1.3<!--positions = learned--> worse than
-# > sinusoids, and without any, the model loses more than five; with [rotary
-# > positions](since_2017.ipynb#Rotary-positions) it gains 1.4<!--rotary--> (with a beam, as all of these). If you also allow for the thirty comparisons that we
-# > made, any difference below 1.84<!--reach corrected--> could be chance, even the loss of sixteen heads (1.81<!--h = 16 exactly-->) and the gain of rotary
-# > positions.
-# >
-# > </details>
+# > **Does the same hold at our size?** Some of it holds, for variants of the `tiny` model after four passes through Multi30k, with a beam, each ± 0.5<!--reach--> BLEU over the seeds ([all
+# > of them](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). One head (A) is no worse than four, sixteen are 1.8<!--h = 16--> worse. Narrow keys (B)
+# > cost 1.2<!--d_k = 8-->. Twice the width of the model (C) gains 0.7<!--d_model = 256-->. Dropout (D) hurts: 0.1 costs 1.2<!--dropout = 0.1-->, probably because four passes are too
+# > few for overfitting to begin. Learned positions (E) are 1.3<!--positions = learned--> worse than sinusoids, and without any, the model loses more than
+# > five. Allow for the choice of test sentences and for the thirty comparisons that we made, and any difference below
+# > 1.84<!--reach corrected--> could be chance.
 #
 # ## English constituency parsing (Section 6.3, Table 4)
 #
@@ -4668,16 +4705,12 @@ def example_paper_table_3() -> Any:
 # parse tree of an English sentence. The output is much longer than the input and must be well formed, and recurrent
 # models had not done well with little data.
 #
-# <details><summary>Data and settings</summary>
-#
 # One training run used the Wall Street Journal part of the Penn Treebank, about 40,000 sentences, with a vocabulary of
 # 16,000 tokens. The other, semi-supervised, added two corpora of about 17 million automatically parsed sentences
 # ("high-confidence" and BerkeleyParser), with a vocabulary of 32,000. The authors ran only a few experiments, on the
 # development set (Section 22 of the treebank), to choose the dropout rate (on attention as well), the learning rate and
 # the beam size. The output could be up to 300 tokens longer than the input, with a beam of 21 and $\alpha = 0.3$. All
 # other settings were those of the English-German base model.
-#
-# </details>
 #
 # The table gives the F1 scores on Section 23 of the treebank:
 
@@ -4687,7 +4720,7 @@ def example_paper_table_3() -> Any:
 def example_table_4() -> Any:
     """The paper's Table 4."""
     rows = [row for row in saved_rows("paper") if row["table"] == 4]
-    return table([{k: r[k] for k in ("parser", "training", "F1")} for r in rows]) if rows else None
+    return table([{name: row[name] for name in ("parser", "training", "F1")} for row in rows])
 
 
 # %% [markdown]
@@ -4747,16 +4780,16 @@ def attention_maps(
     device = next(model.parameters()).device
     src = torch.tensor([[*tokenizer.encode(sentence, language), EOS]], device=device)  # (1, S)
     ids = search(model, src, source_mask(src), src.size(1) + 50)[0].tolist()  # BOS, ..., EOS
-    tgt, tokens = torch.tensor([ids[:-1]], device=device), tokenizer.tokens  # (1, T)
+    tgt = torch.tensor([ids[:-1]], device=device)  # (1, T)
     with evaluating(model), recording(model) as weights:
         model(src, tgt, source_mask(src), target_mask(tgt))
-    encoder, decoder = model.encoder.layers, model.decoder.layers
-    layers = {"encoder": [layer.self_attn for layer in encoder]}
-    layers["decoder"] = [layer.self_attn for layer in decoder]
-    layers["cross"] = [layer.src_attn for layer in decoder]
-    maps = {kind: torch.cat([weights[a] for a in found]).cpu() for kind, found in layers.items()}
-    texts = tokens(src[0].tolist()), tokens(ids[:-1]), tokens(ids[1:])
-    return AttentionMaps(*texts, maps, tokenizer.decode(ids))
+    attentions = {"encoder": [layer.self_attn for layer in model.encoder.layers]}
+    attentions["decoder"] = [layer.self_attn for layer in model.decoder.layers]
+    attentions["cross"] = [layer.src_attn for layer in model.decoder.layers]
+    maps = {kind: torch.cat([weights[a] for a in attns]) for kind, attns in attentions.items()}
+    maps = {kind: stacked.cpu() for kind, stacked in maps.items()}
+    source, target, predicted = map(tokenizer.tokens, (src[0].tolist(), ids[:-1], ids[1:]))
+    return AttentionMaps(source, target, predicted, maps, tokenizer.decode(ids))
 
 
 # %% [markdown]
@@ -4770,10 +4803,11 @@ def attention_maps(
 def example_cross_heads() -> Chart:
     """Cross-attention of each head (columns of charts) in each layer (rows of charts)."""
     sentence = attention_maps(our_model(), OUR_SENTENCES[1])
-    weights, (rows, columns) = sentence.maps["cross"], (sentence.steps(), sentence.source)
+    steps = sentence.steps()
+    words = sentence.source
     charts = []
-    for n, heads in enumerate(weights, 1):
-        row = [heatmap(w, rows, columns, f"layer {n}, head {i}") for i, w in enumerate(heads, 1)]
+    for n, heads in enumerate(sentence.maps["cross"], 1):
+        row = [heatmap(w, steps, words, f"layer {n}, head {i}") for i, w in enumerate(heads, 1)]
         charts.append([chart.properties(width=130, height=130) for chart in row])
     return grid(charts)
 
@@ -4803,8 +4837,7 @@ def example_encoder_heads() -> Chart:
     """The heads of the last encoder layer but one. In the first, `seinem` looks at `Hund`;
     in the third and the fourth, much of the weight is on the word to the left."""
     sentence = attention_maps(our_model(), LONG_SENTENCE)
-    weights, words = sentence.maps["encoder"][-2], sentence.source  # (h, S, S)
-    return maps(weights, words, words)
+    return maps(sentence.maps["encoder"][-2], sentence.source, sentence.source)
 
 
 # %% [markdown]
@@ -4824,20 +4857,23 @@ def example_encoder_heads() -> Chart:
 def example_alignment() -> Chart | None:
     """The alignment error rate of each head of the cross-attention, counted by the row
     that reads a token (left) and by the row that predicts it (right)."""
-    rows, charts, axes = saved_rows("alignment"), [], ("layer", "head")
-    for convention in ("reads", "predicts") if rows else ():
-        runs = [[h for h in row["heads"] if h["convention"] == convention] for row in rows]
-        heads = [h for h in runs[0] if h["layer"] != "mean"]
-        layers, names = (list(dict.fromkeys(str(h[key]) for h in heads)) for key in axes)
-        rates = torch.tensor([h["aer"] for h in heads]).view(len(layers), len(names))
+    runs = saved_rows("alignment")
+    if not runs:
+        return None
+    layers = [*"1234"]
+    columns = ["mean", *layers]
+    axes = "layer", "head"
+    charts = []
+    for convention in ("reads", "predicts"):
+        heads = [[h for h in run["heads"] if h["convention"] == convention] for run in runs]
+        rates = torch.tensor([h["aer"] for h in heads[0] if h["layer"] != "mean"]).view(4, 5)
         title = f"the row that {convention} the token"
-        charts.append(heatmap(rates, layers, names, title, axes, size=40, unit="error rate"))
-        means = [h["aer"] for run in runs for h in run if h["layer"] == "mean"]
-        print(f"{title}: mean over all heads, by seed:", *(f"{mean:.2f}" for mean in means))
-    for row in rows[:1]:
-        compared = {name: found["aer"] for name, found in row["baselines"].items()}
-        print("to compare:", compared, f"BLEU {row['bleu']:.1f}")
-    return grid([charts]) if rows else None
+        charts.append(heatmap(rates, layers, columns, title, axes, size=40, unit="error rate"))
+        means = [f"{h['aer']:.2f}" for run in heads for h in run if h["layer"] == "mean"]
+        print("the row that", convention, "the token: mean over all heads, by seed:", *means)
+    baselines = {name: baseline["aer"] for name, baseline in runs[0]["baselines"].items()}
+    print("to compare:", baselines, f"BLEU {runs[0]['bleu']:.1f}")
+    return grid([charts])
 
 
 # %% [markdown]
@@ -4862,12 +4898,13 @@ def example_alignment() -> Chart | None:
 @torch.inference_mode()
 def logit_lens(model: Transformer, batch: Batch) -> list[Tensor]:
     """From the embeddings and after each decoder layer, the most probable next tokens (B, T)."""
-    memory, x = model.encode(batch.src, batch.src_mask), model.tgt_embed(batch.tgt)
-    found = [model.generator.logits(model.decoder.norm(x)).argmax(-1)]
+    memory = model.encode(batch.src, batch.src_mask)
+    x = model.tgt_embed(batch.tgt)
+    tokens = [model.generator.logits(model.decoder.norm(x)).argmax(-1)]
     for layer in model.decoder.layers:
         x = layer(x, memory, batch.src_mask, batch.tgt_mask)
-        found.append(model.generator.logits(model.decoder.norm(x)).argmax(-1))
-    return found
+        tokens.append(model.generator.logits(model.decoder.norm(x)).argmax(-1))
+    return tokens
 
 
 # %%
@@ -4879,14 +4916,16 @@ def example_lens() -> Any:
     src = torch.tensor([[*tokenizer.encode(SENTENCE, language), EOS]], device=best_device())
     ids = greedy_decode(model, src, source_mask(src), src.size(1) + 50)
     batch = make_batch(to_pairs(tokenizer, load_split("val")[:100])).to(best_device())
-    rows, real = [], batch.tgt_y != PAD
-    many, one = logit_lens(model, batch), logit_lens(model, Batch(src, ids))
-    for i, (said, words) in enumerate(zip(many, one, strict=True)):
-        agrees = (said == many[-1])[real].float().mean().item()
+    in_batch = logit_lens(model, batch)
+    in_sentence = logit_lens(model, Batch(src, ids))
+    assert torch.equal(in_sentence[-1][0], ids[0, 1:])
+    rows = []
+    for i, tokens in enumerate(in_batch):
+        agrees = (tokens == in_batch[-1])[batch.tgt_y != PAD].float().mean().item()
+        words = tokenizer.tokens(in_sentence[i][0].tolist())
         rows.append({"after": f"layer {i}" if i else "embedding"})
         rows[-1]["agrees with the last"] = f"{agrees:.0%}"
-        rows[-1]["would say"] = " ".join(tokenizer.tokens(words[0].tolist())).replace("▁", "")
-    assert torch.equal(one[-1][0], ids[0, 1:])
+        rows[-1]["would say"] = " ".join(words).replace("▁", "")
     return table(rows)
 
 
@@ -4914,8 +4953,9 @@ def patched(
     The last outputs of `attentions` are those from the second text.
     """
     model, tokenizer, (source, target) = translator
-    tgt, kept = torch.tensor([[BOS, *tokenizer.encode(prefix, target)]], device=best_device()), {}
+    tgt = torch.tensor([[BOS, *tokenizer.encode(prefix, target)]], device=best_device())
     mask = subsequent_mask(tgt.size(1)).to(best_device())
+    ends = {}  # the last output of each attention for the second text
 
     def read(text: str, change: Callable) -> Tensor:
         src = torch.tensor([[*tokenizer.encode(text, source), EOS]], device=best_device())
@@ -4925,8 +4965,8 @@ def patched(
             hook.remove()
         return log_p.exp()
 
-    read(texts[1], lambda attn, inputs, x: kept.update({attn: x[:, -1:]}))
-    return read(texts[0], lambda attn, inputs, x: torch.cat([x[:, :-1], kept[attn]], dim=1))
+    read(texts[1], lambda attn, inputs, x: ends.update({attn: x[:, -1:]}))
+    return read(texts[0], lambda attn, inputs, x: torch.cat([x[:, :-1], ends[attn]], dim=1))
 
 
 # %%
@@ -4935,16 +4975,17 @@ def example_patching() -> Any:
     """How often the model says *man*, and how often *boy*,
     when some outputs are taken from the sentence with `Junge`."""
     captions = [german for german, _ in load_split("val") if german.startswith("Ein Mann ")][:100]
-    layers, rows = our_model().model.decoder.layers, []
+    layers = our_model().model.decoder.layers
     choices = {"nothing": [], "cross-attention of the last layer but one": [layers[-2].src_attn]}
     choices |= {"cross-attention of the last layer": [layers[-1].src_attn]}
     choices |= {"cross-attention of the last two": [layer.src_attn for layer in layers[-2:]]}
     choices |= {"self-attention of all (control)": [layer.self_attn for layer in layers]}
     ids = {word: our_model().tokenizer.encode(word, "en")[0] for word in ("man", "boy")}
+    pairs = [(text, text.replace("Ein Mann", "Ein Junge", 1)) for text in captions]
+    rows = []
     for name, attentions in choices.items():
-        pairs = [(text, text.replace("Ein Mann", "Ein Junge", 1)) for text in captions]
-        said = [int(patched(our_model(), pair, "A", attentions).argmax()) for pair in pairs]
-        shares = {word: f"{said.count(i)} of {len(said)}" for word, i in ids.items()}
+        tokens = [int(patched(our_model(), pair, "A", attentions).argmax()) for pair in pairs]
+        shares = {word: f"{tokens.count(i)} of {len(tokens)}" for word, i in ids.items()}
         rows.append({"replaced": name} | shares)
     return table(rows)
 
@@ -4972,9 +5013,8 @@ def example_patching() -> Any:
 #
 # ## Departures from the paper
 #
-# > Here are the places where this document's code does something different from the paper, or something that the
-# > paper leaves open. The program's own departures are in [the lab
-# > notebook](lab_notebook.ipynb#Departures-of-the-program).
+# > Here are the places where this document's code does something different from the paper, or something that the paper
+# > leaves open. The program's own departures are in [the lab notebook](lab_notebook.ipynb#Departures-of-the-program).
 # >
 # > | what | why | effect |
 # > |---|---|---|
@@ -5104,8 +5144,7 @@ def example_patching() -> Any:
 # > - Christian Szegedy and others (2016). [Rethinking the Inception architecture for computer
 # >   vision](https://arxiv.org/abs/1512.00567).
 # > - Ashish Vaswani, Noam Shazeer, Niki Parmar, Jakob Uszkoreit, Llion Jones, Aidan Gomez, Łukasz Kaiser, Illia
-# >   Polosukhin (2017). [Attention is all you need](https://arxiv.org/abs/1706.03762). NIPS. (The authors contributed
-# >   equally.)
+# >   Polosukhin (2017). [Attention is all you need](https://arxiv.org/abs/1706.03762). NIPS.
 # > - Oriol Vinyals, Łukasz Kaiser and others (2014). [Grammar as a foreign
 # >   language](https://arxiv.org/abs/1412.7449).
 # > - Elena Voita and others (2019). [Analyzing multi-head self-attention: specialized heads do the heavy lifting, the
@@ -5179,16 +5218,14 @@ def example_patching() -> Any:
 # > Three questions come up again and again. *Will it work for my language?* `plan FOLDER` looks at your text, tries
 # > your machine for twenty seconds, and says which size of model to train, for how many minutes, and what BLEU to
 # > expect. *It trains, and writes nonsense: what is wrong?* `doctor RUN` looks for the mistake. *May I trust this
-# > translation?* `translate --json` gives the probability of each token, and `translator/README.md` says how often
-# > such tokens were right. But a model can be sure and wrong: ours may drop a *not*, because captions hardly ever
-# > have one.
+# > translation?* `translate --json` gives the probability of each token, and `translator/README.md` says how often such
+# > tokens were right. But a model can be sure and wrong: ours may drop a *not*, because captions hardly ever have one.
 #
 # ### Changing it
 #
 # > Change a function or class of Part 1 in this script, and train: `train --data multi30k --positions sinusoidal --run
 # > runs/NEW`. (Without that option, positions are rotary, and `positional_encoding` isn't called.) The program calls
-# > the layers, so it trains and decodes what you wrote. Decoding goes step by step, so the program
-# > first checks that this gives the same as the model does for all positions at once. If it doesn't, an error message
-# > names the layer. [`RotaryAttention`](since_2017.ipynb#Rotary-positions) shows another way: a new class that
-# > replaces one method. In a notebook, run the cells again from the one that you changed. If the live run isn't made
-# > again but read from its folder in `runs/`, delete that folder.
+# > the layers, so it trains and decodes what you wrote; if decoding step by step doesn't give what the model does for
+# > all positions at once, an error message names the layer. [`RotaryAttention`](since_2017.ipynb#Rotary-positions)
+# > shows another way: a new class that replaces one method. In a notebook, run the cells again from the one that you
+# > changed, and delete the live run's folder in `runs/`.

@@ -49,7 +49,8 @@ def behaviour() -> dict[str, Any]:
             p.mul_(4 if p.dim() == 2 else 1)  # so that attention is sharp, and each line counts
     pairs = [tat.number_pair(n) for n in NUMBERS]
     results: dict[str, Any] = {"translation": mistakes.translate(patient.model, pairs[:8])}
-    results["pairs"] = torch.tensor([i for pair in pairs for side in pair for i in side]).float()
+    ids = [i for pair in pairs for i in (*pair.src, *pair.tgt)]
+    results["pairs"] = torch.tensor(ids).float()
     results["logits"] = patient.predict(pairs)
     for update in ("first", "second"):
         results[f"loss of the {update} update"] = torch.tensor(patient.update(pairs))
@@ -65,12 +66,13 @@ BEHAVIOUR = behaviour()  # of the document, before anything is put into it
 
 def difference() -> str | None:
     """In what the code in force differs from the document's, if in anything."""
-    for (name, result), right in zip(behaviour().items(), BEHAVIOUR.values(), strict=True):
+    for name, result in behaviour().items():
+        expected = BEHAVIOUR[name]
         if name == "translation":
-            agree = all(map(examine.same, result, right))
+            agree = all(map(examine.same, result, expected))
         else:  # up to rounding
-            agree = result.shape == right.shape
-            agree = agree and (result - right).norm() <= 0.02 * right.norm()
+            agree = result.shape == expected.shape
+            agree = agree and (result - expected).norm() <= 0.02 * expected.norm()
         if not agree:
             return name
     return None
@@ -169,10 +171,12 @@ def example_answer_2() -> None:
 # %% tags=["hide-output"]
 def init(self, src: Tensor, tgt: Tensor | None = None, pad: int = PAD) -> None:
     """Sources and targets with everything the model needs of them."""
-    self.src, self.src_mask = src, tat.source_mask(src, pad)
+    self.src = src
+    self.src_mask = tat.source_mask(src, pad)
     if tgt is not None:
         self.tgt, self.tgt_y = tgt[:, :-2], tgt[:, 2:]
-        self.tgt_mask, self.ntokens = tat.target_mask(self.tgt, pad), int((self.tgt_y != pad).sum())
+        self.tgt_mask = tat.target_mask(self.tgt, pad)
+        self.ntokens = int((self.tgt_y != pad).sum())
 
 
 check("wires", "loss", Batch____init__=init)
@@ -186,7 +190,8 @@ def example_answer_3() -> None:
     The loss recomputed from logits, position t against token t + 1, was not the one reported."""
 
     def init(self, src: Tensor, tgt: Tensor | None = None, pad: int = PAD) -> None:
-        self.src, self.src_mask = src, tat.source_mask(src, pad)
+        self.src = src
+        self.src_mask = tat.source_mask(src, pad)
         if tgt is not None:
             self.tgt, self.tgt_y = tgt[:, :-1], tgt[:, 1:]
             self.tgt_mask = tat.target_mask(self.tgt, pad)
@@ -221,7 +226,8 @@ def example_answer_4() -> None:
 
     def batch_loss(model: nn.Module, batch: Any, eps: float) -> Tensor:
         logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-        logits, target = logits.flatten(0, 1), batch.tgt_y.flatten()
+        logits = logits.flatten(0, 1)
+        target = batch.tgt_y.flatten()
         return nn.functional.cross_entropy(logits, target, ignore_index=PAD, reduction="sum")
 
     check("loss", batch_loss=batch_loss)
@@ -237,8 +243,8 @@ def example_answer_4() -> None:
 # %% tags=["hide-output"]
 def with_end(n: int) -> Pair:
     """The letters of a number as source, its digits as target."""
-    texts = tat.german_number(n), str(n)
-    source, target = ([LETTERS.index(letter) for letter in text] for text in texts)
+    source = [LETTERS.index(letter) for letter in tat.german_number(n)]
+    target = [LETTERS.index(digit) for digit in str(n)]
     return Pair([*source, EOS], [BOS, *target])
 
 
@@ -388,7 +394,8 @@ def begin(self, model: nn.Module, config: Config) -> None:
     """A model with Adam and the schedule of Equation (3)."""
     self.optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
     self.model = copy.deepcopy(model)  # ours, whatever others do with theirs
-    self.config, self.step = config, 0
+    self.config = config
+    self.step = 0
 
 
 check("gradient", Trainer____init__=begin)
@@ -412,7 +419,8 @@ def example_answer_10() -> None:
 # %% tags=["hide-output"]
 def normalise(self, x: Tensor) -> Tensor:
     """x (B, T, d_model) with mean 0 and variance 1."""
-    mean, variance = x.mean(1, keepdim=True), x.var(1, keepdim=True, unbiased=False)
+    mean = x.mean(1, keepdim=True)
+    variance = x.var(1, keepdim=True, unbiased=False)
     return self.weight * (x - mean) / (variance + self.eps).sqrt() + self.bias
 
 

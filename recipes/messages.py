@@ -28,8 +28,8 @@ HELD_OUT = 1000  # pairs of val; all messages of their catalogues stay out of tr
 def fetched(packages: tuple[str, ...], folder: Path) -> list[str]:
     """Fetch packages into a folder, those that there are; returns their names and versions."""
     for package in packages:
-        done = subprocess.run(["apt-get", "download", package], cwd=folder, capture_output=True)
-        if done.returncode:
+        download = subprocess.run(["apt-get", "download", package], cwd=folder, capture_output=True)
+        if download.returncode:
             print(f"note: no {package}", file=sys.stderr)
     return sorted(path.stem for path in folder.glob("*.deb"))
 
@@ -48,14 +48,14 @@ def plain(message: str) -> str:
 
 def pairs_of(catalogue: Path) -> list[tuple[str, str]]:
     """The messages of a catalogue, translated and original, of one line and at least two words."""
-    found = []
+    pairs = []
     for entry in polib.mofile(str(catalogue)):
         sides = entry.msgstr, entry.msgid
         if all(side.strip() and "\n" not in side.strip() for side in sides):
             sides = tuple(map(plain, sides))
             if all(len(re.findall(r"[^\W\d]{2,}", side)) >= 2 for side in sides):
-                found.append(sides)
-    return found
+                pairs.append(sides)
+    return pairs
 
 
 def divided(texts: list[list[tuple[str, str]]], held_out: int) -> tuple[list, list]:
@@ -64,8 +64,8 @@ def divided(texts: list[list[tuple[str, str]]], held_out: int) -> tuple[list, li
     train, val = [], []
     for pairs in texts:
         (val if len(val) < held_out and len(pairs) < held_out else train).extend(pairs)
-    known = {side for pair in train for side in pair}
-    val = [pair for pair in dict.fromkeys(val) if known.isdisjoint(pair)]
+    train_texts = {side for pair in train for side in pair}
+    val = [pair for pair in dict.fromkeys(val) if train_texts.isdisjoint(pair)]
     return list(dict.fromkeys(train)), val[:held_out]
 
 
