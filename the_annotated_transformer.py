@@ -926,9 +926,6 @@ def example_second_map() -> Chart:
 
 
 # %% [markdown]
-# > Not every article finds its noun here: `eine` gives a third of its weight to the full stop, and only 8% to
-# > `Zeitung`. A head of the [next layer](#The-encoder-(Section-3.1)) does better.
-# >
 # > <details><summary>Why sine and cosine, why 10000, and why add them? Learned positions</summary>
 # >
 # > **Why sine *and* cosine?** Only together are they the hand of a clock, which can be turned: there's one rotation
@@ -1472,8 +1469,7 @@ def example_streams() -> Any:
 # >
 # > Batches are a second reason for masking: shorter sentences are filled up with `<pad>`, and no position should attend
 # > to padding. So every attention has a mask, cross-attention included. Masks always rule out **keys**, the columns of
-# > the matrix of attention weights. Its rows belong to the queries. A padded position is a query, too, but nothing uses
-# > what it receives.
+# > the matrix of attention weights. (A padded position is a query, too, but nothing uses what it receives.)
 
 
 # %%
@@ -1511,11 +1507,11 @@ def example_masks() -> Chart:
 
 
 # %% [markdown]
+# > <details><summary>Masks and heads. What if every key of a row is masked? And does a mask know the order?</summary>
+# >
 # > In two of the masks all rows are equal, so the code keeps only one. In attention with heads, scores have one
 # > dimension more, (B, h, T, S), and so must the mask: `mask.unsqueeze(1)`. Without that, a mask (B, T, S) would be
 # > taken for one of (h, T, S): a batch of as many sentences as heads would run, and be wrong.
-# >
-# > <details><summary>What if every key of a row is masked? And does a mask know the order?</summary>
 # >
 # > A causal mask makes order matter, even without positions: the third word sees three words, the fourth sees four.
 # >
@@ -1759,11 +1755,8 @@ def example_top_five() -> Any:
 #
 # ![Where we are: everything](images/here/assembled.svg)
 #
-# > **The journey so far.** Tokens became vectors, and each was told its position. In the encoder, every position read the
-# > others, and a small network worked on what it had read; both only added to the stream. The decoder did the same with
-# > what had been written, looked at the memory as well, and turned its last vector into probabilities. The folded cells
-# > make one object of the parts: `encode` turns a source into its memory, `decode` a target into vectors, and calling the
-# > model does both and returns logits.
+# > The folded cells make one object of the parts: `encode` turns a source into its memory, `decode` a target into
+# > vectors, and calling the model does both and returns logits.
 
 
 # %%
@@ -2260,20 +2253,8 @@ def example_pre_post() -> Chart:
 # > mask hides from each position what that position has to predict. But it has a price: the model never learns what to
 # > do after a mistake of its own, which is called *exposure bias*.
 # >
-# > **Predict.** Suppose that you forget the shift: each position has to predict the very token that it reads. What does
-# > a model that was trained like this write?
-# >
-# > 1. the right translation, but each word one step late
-# > 2. the same token again and again
-# > 3. fluent English that has nothing to do with the source
-# >
-# > <details class="answer"><summary>Look</summary>
-# >
-# > **2.** `<s> <s> <s> …`, for ever. Copying what you have just read is easy, so the error soon falls almost to zero,
-# > and when the model writes, it goes on copying its first token. It never had to look at the source (so not 1), nor to
-# > learn which words follow each other (3). If an error falls suspiciously fast, check the shift.
-# >
-# > </details>
+# > If you forget the shift, each position has to predict the very token that it reads. Copying is easy, so the error soon
+# > falls almost to zero; and when the model writes, it copies its first token, `<s> <s> <s> …`, for ever.
 
 
 # %%
@@ -2331,8 +2312,7 @@ def example_shift() -> Any:
 #
 # > The error is measured by the *cross-entropy*: the loss of a token is $-\log p(y)$, where $p(y)$ is the probability
 # > that the model gave to the right token $y$. Probability 1 costs nothing; every time the probability halves, the loss
-# > grows by 0.69. (With natural logarithms its unit is the *nat*.) The loss of a batch is the mean over the target's
-# > tokens, without padding. The exponential of that mean is the *perplexity*: a model with perplexity 5 is as unsure as
+# > grows by 0.69. The loss of a batch is the mean over the target's tokens, without padding. The exponential of that mean is the *perplexity*: a model with perplexity 5 is as unsure as
 # > if it had to guess among five tokens.
 # >
 # > **Predict.** Our vocabulary has 6,106 tokens. Make a fresh model, and let the entries of its table of embeddings be
@@ -2420,9 +2400,8 @@ def example_rate() -> Chart:
 # %% [markdown]
 # > The optimiser, Adam, moves each weight against its gradient, by at most about the learning rate. It takes roughly
 # > the mean of the last ten gradients, and divides it by the usual size of this weight's gradients. While Adam is still
-# > finding out what's usual, the rate is small: that's the warmup. (A model in the paper's order that starts at the full rate may learn nothing.
-# > A [side room](#Optimiser-(Section-5.3)) says more.
-# > `factor` scales the whole curve; in the paper it's 1.)
+# > finding out what's usual, the rate is small: that's the warmup. (A [side room](#Optimiser-(Section-5.3))
+# > says more. `factor` scales the whole curve; in the paper it's 1.)
 # >
 # > Real training also uses *dropout*: a tenth of the numbers in what each sublayer adds, and in the sums of embedding
 # > and position, are set to zero at random, so that the model doesn't come to rely on any single number. When it
