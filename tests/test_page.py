@@ -485,7 +485,7 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
     assert not panel.locator(".clinic-result").count()
 
 
-def test_a_small_figure_is_touched_with_the_keyboard(shared_page):
+def test_small_figures_are_touched_with_the_keyboard(shared_page):
     tab = shared_page(390)
     clocks = tab.locator(".toy", has=tab.locator("figcaption", has_text="a clock's hand"))
     for place in clocks.locator("input").all()[:2]:
