@@ -86,6 +86,7 @@ def themed(spec: dict[str, Any], theme: int) -> str:
     config = {
         **config,
         "background": "transparent",
+        "padding": {"left": 5, "top": 5, "right": 15, "bottom": 5},  # letters are wider elsewhere
         "view": {**config.get("view", {}), "stroke": rule},
         "axis": {**words, **lines, "gridOpacity": 0.6, "labelSeparation": 5},
         "legend": {**config.get("legend", {}), **words},

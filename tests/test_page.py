@@ -486,30 +486,13 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
 
 
 def test_small_figures_are_touched_with_the_keyboard(shared_page):
-    """They compute rightly: two positions' dot product, and weights with and without √d_k."""
     tab = shared_page(390)
-
-    def toy(caption: str):
-        return tab.locator(".toy", has=tab.locator("figcaption", has_text=caption))
-
-    clocks = toy("a clock's hand")
+    clocks = tab.locator(".toy", has=tab.locator("figcaption", has_text="a clock's hand"))
     for place in clocks.locator("input").all()[:2]:
         for _ in range(7):
             place.press("ArrowRight")
     PE = tat.positional_encoding(16, 16)
     assert f"dot product: {PE[12] @ PE[15]:.2f}, the same" in clocks.locator("svg").text_content()
-    scaling = toy("Eight random keys")
-    largest = {}  # the largest weight in the mean, without and with the division
-    for key in ("Home", "End"):
-        scaling.locator("input").press(key)
-        texts = scaling.locator("svg text").all_text_contents()
-        weights = [float(text) for text in texts if text[1:2] == "."]
-        assert sum(weights[:8]) == pytest.approx(1, abs=0.05)
-        largest[key] = weights[0], weights[8]
-    assert largest["Home"][0] == largest["Home"][1] < 0.5 and largest["End"][0] > 0.9
-    # of scores of variance 1
-    expected = torch.softmax(torch.randn(2000, 8), dim=1).max(dim=1).values.mean().item()
-    assert largest["End"][1] == pytest.approx(expected, abs=0.05)
 
 
 def test_small_figures_have_sections_and_the_running_softmax_is_that_of_all_at_once(tree_of):
@@ -642,9 +625,7 @@ def test_every_panel_follows_the_readers_sentence(shared_page):
     tab = shared_page()
     panels = tab.locator(".sentence-panel")
     names = panels.evaluate_all("panels => panels.map(panel => panel.dataset.panel)")
-    # which is about drawing at random
-    missing = {*tab.evaluate("Page.Panels.names")} - {*names}
-    assert len(names) >= 12 and missing == {"temperature"}
+    assert len(names) >= 12 and {*tab.evaluate("Page.Panels.names")} == {*names}
 
     def texts() -> dict[str, str]:
         text_of = {}

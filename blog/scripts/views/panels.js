@@ -29,7 +29,6 @@ const CHOICES = {
   key: say("looks at"),
   step: say("step"),
   kind: say("attention"),
-  temperature: say("temperature"),
   whose: say("sentence"),
   other: say("second sentence"),
 };
@@ -124,11 +123,7 @@ class Panel {
   /** @param {string} title @param {Choice} choice */
   control(title, choice) {
     const control =
-      choice === "temperature"
-        ? el("input", { type: "range", min: 1, max: 30, value: 10 }) // in tenths
-        : choice === "other"
-          ? el("input", { type: "text", size: 36, dir: "auto" })
-          : el("select");
+      choice === "other" ? el("input", { type: "text", size: 36, dir: "auto" }) : el("select");
     control.setAttribute("aria-label", `${title}: ${CHOICES[choice]}`);
     control.addEventListener(choice === "other" ? "change" : "input", () =>
       this.choose({ [choice]: control.value }),
@@ -197,7 +192,6 @@ class Panel {
    *  @param {Choice} choice @param {HTMLInputElement | HTMLSelectElement} control
    *  @param {Facts} f @param {Chosen} chosen so far */
   value(choice, control, f, chosen) {
-    if (choice === "temperature") return Number(control.value);
     if (choice === "other") return this.otherSentence(f, control);
     const list = choices(choice, f);
     const start = this.start(choice, list, f, chosen);

@@ -1,20 +1,16 @@
 // Small figures that one can touch. Each stands behind the section of a heading and computes what
 // it shows.
 
-import { softmax } from "../model/tensors.js";
 import { el } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { box, picture, shape, words } from "../page/svg.js";
 
-/** A slider; `show` says what it is set to.
- *  @typedef {{ name: string, min: number, max: number, value: number,
- *    show?: (value: number) => string }} Slider */
+/** @typedef {{ name: string, min: number, max: number, value: number }} Slider */
 /** A figure behind the section of a heading, whose id is given; `draw` makes its picture of the
  *  sliders' values.
  *  @typedef {{ heading: string, sliders: Slider[], draw: (...values: number[]) => Element,
  *    caption: string }} Toy */
 
-const LINK = "var(--link)";
 const PALE = "light-dark(#cfe3fb, #23486f)";
 
 export const startToys = () => TOYS.forEach(place);
@@ -42,8 +38,7 @@ function place(/** @type {Toy} */ { heading, sliders, draw, caption }) {
   );
   function update() {
     const values = inputs.map(({ value }) => Number(value));
-    for (const [i, { show = String }] of sliders.entries())
-      outputs[i].textContent = show(values[i]);
+    for (const [i, output] of outputs.entries()) output.textContent = String(values[i]);
     drawing.replaceChildren(draw(...values));
   }
   for (const input of inputs) input.addEventListener("input", update);
@@ -53,9 +48,6 @@ function place(/** @type {Toy} */ { heading, sliders, draw, caption }) {
     next.append(figure); // it belongs to what waits for a prediction
   else section.after(figure);
 }
-
-/** The power of two with this exponent. @param {number} n */
-const power = (n) => String(2 ** n);
 
 // --- positions as hands of clocks ---
 
@@ -89,63 +81,6 @@ function clocks(p, q) {
   );
   const label = say("Eight clocks with hands for the positions {p} and {q}", { p, q });
   return picture(530, 104, label, ...shapes.flat(), words(265, 99, result));
-}
-
-// --- why the scores are divided ---
-
-/** The same random numbers every time. @param {number} n @param {number} seed */
-function normals(n, seed) {
-  const next = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
-  return times(n, () => Math.sqrt(-2 * Math.log(next())) * Math.cos(2 * Math.PI * next()));
-}
-
-const DRAWS = 100;
-const KEYS = 8;
-/** The scores (DRAWS)(KEYS) of a width, once they are drawn.
- *  @type {Record<number, number[][]>} */
-const scores_by_width = {};
-
-/** Of each draw, the scores of random keys for a random query. @param {number} d_k */
-function draw_scores(d_k) {
-  const numbers = normals(DRAWS * (1 + KEYS) * d_k, 12345678);
-  const vector = (/** @type {number} */ i) => numbers.slice(i * d_k, (i + 1) * d_k);
-  return times(DRAWS, (i) => {
-    const query = vector((1 + KEYS) * i);
-    return times(KEYS, (j) =>
-      vector((1 + KEYS) * i + 1 + j).reduce((sum, k, n) => sum + k * query[n], 0),
-    );
-  });
-}
-
-/** The weights of the keys, the largest first, in the mean of all draws.
- *  @param {number[][]} draws @param {number} divisor */
-function mean_weights(draws, divisor) {
-  const sorted = draws.map((scores) =>
-    [...softmax(scores.map((score) => score / divisor))].sort((a, b) => b - a),
-  );
-  return times(KEYS, (j) => sorted.reduce((sum, weights) => sum + weights[j] / DRAWS, 0));
-}
-
-/** @param {number[]} weights @param {number} x @param {string} title */
-const weight_bars = (weights, x, title) => [
-  words(x + 112, 12, title),
-  ...weights.flatMap((w, j) => [
-    box(x + 28 * j, 110 - 86 * w, 22, 86 * w + 0.5, LINK),
-    words(x + 28 * j + 11, 124, w.toFixed(2)),
-  ]),
-];
-
-/** @param {number} n d_k is 2 ** n */
-function division(n) {
-  const d_k = 2 ** n;
-  const draws = (scores_by_width[d_k] ??= draw_scores(d_k));
-  return picture(
-    500,
-    130,
-    say("Weights of eight random keys of width {d_k}, without and with the division", { d_k }),
-    ...weight_bars(mean_weights(draws, 1), 8, say("softmax of the dot products")),
-    ...weight_bars(mean_weights(draws, Math.sqrt(d_k)), 268, say("divided by √d_k before")),
-  );
 }
 
 // --- a softmax that runs over tiles ---
@@ -206,14 +141,6 @@ export const TOYS = [
     draw: clocks,
     caption: say(
       "Sine and cosine of a pair of dimensions are the tip of a clock's hand. The left clocks turn fast, the right ones hardly at all; 16 dimensions, blue and orange.",
-    ),
-  },
-  {
-    heading: "scaled-dot-product-attention-section-3-2-1",
-    sliders: [{ name: "d_k =", min: 0, max: 9, value: 6, show: power }],
-    draw: division,
-    caption: say(
-      "Eight random keys compete for a random query: their weights, the largest first, in the mean of a hundred draws. Without the division, one key takes nearly all the weight as d_k grows.",
     ),
   },
   {

@@ -22,7 +22,7 @@ import {
 
 /** @typedef {import("../panels.js").Facts} Facts */
 /** @typedef {{ layer: number, head: number, token: number, key: number, step: number,
- *    temperature: number, kind: Kind, whose: string, other: string }} Chosen */
+ *    kind: Kind, whose: string, other: string }} Chosen */
 /** @typedef {(Node | string)[]} Drawn */
 /** @typedef {[title: string, choices: (keyof Chosen)[], draw: (f: Facts, chosen: Chosen,
  *    choose: (changes: Partial<Chosen>) => void) => Drawn | Promise<Drawn>]} PanelKind */
@@ -190,24 +190,6 @@ export const PANELS = {
         say(
           "In brackets the logit; the bar is the probability. Bold: the token that the search took.",
         ),
-      ];
-    },
-  ],
-  temperature: [
-    say("The same logits at another temperature"),
-    ["step", "temperature"],
-    ({ steps, name }, { step, temperature }) => {
-      const { logits } = steps[step];
-      const p = softmax(logits.map((logit) => (10 * logit) / temperature));
-      const ids = largest(logits, 8);
-      const among = ids.reduce((sum, id) => sum + p[id], 0);
-      return [
-        bars(ids.map((id) => [name([id])[0], p[id]])),
-        say("Temperature {temperature}: the other {count} tokens have {share} together.", {
-          temperature: (temperature / 10).toFixed(1),
-          count: (p.length - ids.length).toLocaleString("en"),
-          share: percent(Math.max(0, 1 - among)),
-        }),
       ];
     },
   ],
