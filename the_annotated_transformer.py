@@ -1931,21 +1931,7 @@ def example_assembled() -> None:
 # > book.* Without its own attention (1), the decoder doesn't know what it has written, and goes round in circles.
 # >
 # > </details>
-
-
-# %%
-@example
-def example_without_attention() -> None:
-    """What the model writes if one kind of attention adds nothing, in all layers."""
-    for name in ("encoder.self_attn", "decoder.self_attn", "decoder.src_attn"):
-        stack, kind = name.split(".")
-        model = our_transformer()
-        for layer in getattr(model, stack).layers:
-            getattr(layer, kind).W_o.weight.zero_()
-        print(f"without {name}:\n  {translation(model, SENTENCE)}")
-
-
-# %% [markdown]
+# >
 # > **Predict.** Back to the whole model. The source keeps its positions, the *target* loses them: the decoder gets
 # > nothing but the embeddings of what it has written. What comes out?
 # >
@@ -1964,11 +1950,18 @@ def example_without_attention() -> None:
 
 # %%
 @example
-def example_without_target_positions() -> None:
-    """What the model writes if the decoder gets embeddings without positions."""
+def example_taken_away() -> None:
+    """What the model writes if one kind of attention adds nothing in any layer,
+    and what without the target's positions."""
+    for name in ("encoder.self_attn", "decoder.self_attn", "decoder.src_attn"):
+        stack, kind = name.split(".")
+        model = our_transformer()
+        for layer in getattr(model, stack).layers:
+            getattr(layer, kind).W_o.weight.zero_()
+        print(f"without {name}:\n  {translation(model, SENTENCE)}")
     model = our_transformer()
     model.tgt_embed = model.tgt_embed.embeddings
-    print(translation(model, SENTENCE))
+    print(f"without the target's positions:\n  {translation(model, SENTENCE)}")
 
 
 # %% [markdown]
@@ -5039,8 +5032,7 @@ def example_patching() -> Any:
 # > | question | answer |
 # > |---|---|
 # > | Pre- or post-norm, and why a final norm? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)), [the gradients](#A-fresh-model), [the encoder](#The-encoder-(Section-3.1)) |
-# > | Why LayerNorm and not batch normalisation? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)) |
-# > | Why normalise at all? Why residual connections? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)) |
+# > | Why normalise at all, and why each vector by itself? Why residual connections? | [Residuals and normalisation](#Residuals-and-normalisation-(Section-3.1)) |
 # > | Where does dropout go? | [Regularisation](#Regularisation-(Section-5.4)), [the paper's order, and dropout](#The-paper's-order,-and-dropout) |
 # > | What are queries, keys and values? Why project the values? Why different matrices for queries and keys? | [Attention](#Attention-(Section-3.2)) |
 # > | Why divide by $\sqrt{d_k}$? | [Scaled dot-product attention](#Scaled-dot-product-attention-(Section-3.2.1)) |
@@ -5076,8 +5068,8 @@ def example_patching() -> Any:
 # > The tables, figures and settings of the paper are quoted from version 5 of arXiv:1706.03762 (December 2017).
 # >
 # > - Jimmy Lei Ba, Jamie Ryan Kiros, Geoffrey Hinton (2016). [Layer normalization](https://arxiv.org/abs/1607.06450).
-# > - Dzmitry Bahdanau, Kyunghyun Cho, Yoshua Bengio (2015). [Neural machine translation by jointly learning to align
-# >   and translate](https://arxiv.org/abs/1409.0473).
+# > - Dzmitry Bahdanau, Kyunghyun Cho, Yoshua Bengio (2015). [Neural machine translation by jointly learning to align and
+# >   translate](https://arxiv.org/abs/1409.0473).
 # > - Denny Britz and others (2017). [Massive exploration of neural machine translation
 # >   architectures](https://arxiv.org/abs/1703.03906).
 # > - Tom Brown and others (2020). [Language models are few-shot learners](https://arxiv.org/abs/2005.14165) (GPT-3).
@@ -5090,21 +5082,20 @@ def example_patching() -> Any:
 # >   AISTATS.
 # > - Kaiming He and others (2016). [Deep residual learning for image recognition](https://arxiv.org/abs/1512.03385).
 # > - Zhongqiang Huang, Mary Harper (2009). Self-training PCFG grammars with latent annotations across languages. EMNLP.
-# > - Łukasz Kaiser, Samy Bengio (2016). [Can active memory replace attention?](https://arxiv.org/abs/1610.08613)
-# >   (Extended Neural GPU.)
+# > - Łukasz Kaiser, Samy Bengio (2016). [Can active memory replace attention?](https://arxiv.org/abs/1610.08613) (Extended
+# >   Neural GPU.)
 # > - Nal Kalchbrenner and others (2017). [Neural machine translation in linear time](https://arxiv.org/abs/1610.10099)
 # >   (ByteNet).
 # > - Diederik Kingma, Jimmy Ba (2015). [Adam: a method for stochastic optimization](https://arxiv.org/abs/1412.6980).
-# > - Oleksii Kuchaiev, Boris Ginsburg (2017). [Factorization tricks for LSTM
-# >   networks](https://arxiv.org/abs/1703.10722).
+# > - Oleksii Kuchaiev, Boris Ginsburg (2017). [Factorization tricks for LSTM networks](https://arxiv.org/abs/1703.10722).
 # > - Liyuan Liu and others (2020). [On the variance of the adaptive learning rate and
 # >   beyond](https://arxiv.org/abs/1908.03265).
 # > - Minh-Thang Luong and others (2015). [Multi-task sequence to sequence learning](https://arxiv.org/abs/1511.06114).
 # > - David McClosky, Eugene Charniak, Mark Johnson (2006). Effective self-training for parsing. NAACL.
 # > - Paul Michel, Omer Levy, Graham Neubig (2019). [Are sixteen heads really better than
 # >   one?](https://arxiv.org/abs/1905.10650)
-# > - Franz Josef Och, Hermann Ney (2003). A systematic comparison of various statistical alignment models.
-# >   Computational Linguistics 29.
+# > - Franz Josef Och, Hermann Ney (2003). A systematic comparison of various statistical alignment models. Computational
+# >   Linguistics 29.
 # > - Kishore Papineni and others (2002). BLEU: a method for automatic evaluation of machine translation. ACL.
 # > - Slav Petrov and others (2006). Learning accurate, compact, and interpretable tree annotation. ACL.
 # > - Maja Popović (2015). chrF: character n-gram F-score for automatic MT evaluation. WMT.
@@ -5122,15 +5113,14 @@ def example_patching() -> Any:
 # > - Sainbayar Sukhbaatar and others (2015). [End-to-end memory networks](https://arxiv.org/abs/1503.08895).
 # > - Christian Szegedy and others (2016). [Rethinking the Inception architecture for computer
 # >   vision](https://arxiv.org/abs/1512.00567).
-# > - Ashish Vaswani, Noam Shazeer, Niki Parmar, Jakob Uszkoreit, Llion Jones, Aidan Gomez, Łukasz Kaiser, Illia
-# >   Polosukhin (2017). [Attention is all you need](https://arxiv.org/abs/1706.03762). NIPS.
-# > - Oriol Vinyals, Łukasz Kaiser and others (2014). [Grammar as a foreign
-# >   language](https://arxiv.org/abs/1412.7449).
-# > - Elena Voita and others (2019). [Analyzing multi-head self-attention: specialized heads do the heavy lifting, the
-# >   rest can be pruned](https://arxiv.org/abs/1905.09418).
+# > - Ashish Vaswani, Noam Shazeer, Niki Parmar, Jakob Uszkoreit, Llion Jones, Aidan Gomez, Łukasz Kaiser, Illia Polosukhin
+# >   (2017). [Attention is all you need](https://arxiv.org/abs/1706.03762). NIPS.
+# > - Oriol Vinyals, Łukasz Kaiser and others (2014). [Grammar as a foreign language](https://arxiv.org/abs/1412.7449).
+# > - Elena Voita and others (2019). [Analyzing multi-head self-attention: specialized heads do the heavy lifting, the rest
+# >   can be pruned](https://arxiv.org/abs/1905.09418).
 # > - Yonghui Wu and others (2016). [Google's neural machine translation system](https://arxiv.org/abs/1609.08144).
-# > - Zhiyong Wu and others (2021). [Good for misconceived reasons: an empirical revisiting on the need for visual
-# >   context in multimodal machine translation](https://arxiv.org/abs/2105.14462).
+# > - Zhiyong Wu and others (2021). [Good for misconceived reasons: an empirical revisiting on the need for visual context
+# >   in multimodal machine translation](https://arxiv.org/abs/2105.14462).
 # > - Ruibin Xiong and others (2020). [On layer normalization in the Transformer
 # >   architecture](https://arxiv.org/abs/2002.04745).
 # > - Jie Zhou and others (2016). [Deep recurrent models with fast-forward connections for neural machine
