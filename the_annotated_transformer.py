@@ -2664,8 +2664,6 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 # > too small: $\hat m = m / (1 - \beta_1^{\mathit{step}})$, and likewise for $\hat v$. And $\epsilon$ keeps the
 # > division finite where a weight has hardly had a gradient yet.
 # >
-# > <details><summary>Why warm up, why β₂ = 0.98, and why fall as a root</summary>
-# >
 # > **Why warm up?** After only a handful of batches, Adam has a poor estimate of how large the gradients usually are,
 # > and some steps go wrong. Small first steps give it time to settle. In a fresh post-norm model, the last layers
 # > also get much larger gradients than the first ones ([Part 1](#A-fresh-model)). What the warmup itself does
@@ -2681,8 +2679,6 @@ def token_batches(pairs: list[Pair], budget: int, seed: int = 0) -> list[list[Pa
 # >
 # > **Why fall as $\mathit{step}^{-0.5}$?** The rate has to fall, because near a minimum large steps just jump about.
 # > This curve falls slowly, and it doesn't need to know in advance when training will end.
-# >
-# > </details>
 #
 # ## Configuration
 #
@@ -4501,8 +4497,6 @@ def example_search_and_average() -> Any:
 #
 # </details>
 #
-# > <details><summary>Where these numbers come from, and what the table leaves out</summary>
-# >
 # > **Where do these numbers come from?** Count the multiplications. *Self-attention* takes the dot product of $n$
 # > queries with $n$ keys, $d$ multiplications each: $n^2 d$. Weighting the values takes another $n^2 d$. *Recurrence*
 # > multiplies the state by a $d \times d$ matrix at each of $n$ positions: $n d^2$, and each must wait for the one
@@ -4515,8 +4509,6 @@ def example_search_and_average() -> Any:
 # > count only attention's own products, $2n^2d$ is less than $nd^2$ only if $n < d/2$. (A plain recurrent layer has
 # > two matrices, not one, and an LSTM has eight.) What remains true at every length is the column of sequential
 # > operations: attention can handle all positions at once, and recurrence can't.
-# >
-# > </details>
 # >
 # > The chart shows *measured* times for one layer of each kind, of width 512, and a single sequence. On these axes, a
 # > slope of 1 means in proportion to the length, and a slope of 2 to its square.
