@@ -12,9 +12,7 @@ import { generator, greedy_decode, make_model, SPECIALS } from "./small_model.js
  *  @typedef {{ letters: string[], pair: (source: string, target: string) => TextPair,
  *    below: (end: number) => number }} Means */
 /** What the reader chooses: parts of a fresh model, and of its training.
- *  @typedef {{ task: string, seed: number, warmup: boolean, positions: boolean, causal: boolean,
- *    shift: boolean, norms: boolean, residuals: boolean, h: number, rate: number,
- *    slip?: string | null }} Settings */
+ *  @typedef {typeof WHOLE & { task: string, seed: number, slip?: string | null }} Settings */
 
 const ONES = (
   "null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf " +
