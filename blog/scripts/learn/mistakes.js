@@ -19,7 +19,6 @@ export const PAPER = {
   first: /** @type {"BOS" | "EOS"} */ ("BOS"), // what it begins to write with
   moves: true, // the position, from letter to letter, while it writes
 };
-/** @typedef {typeof PAPER} Ways */
 
 /** @type {Record<string, Partial<Ways>>} */
 export const CHANGES = {

@@ -3,7 +3,6 @@
 import * as learning from "./learning.js";
 import { generator, greedy_decode, make_model, SPECIALS } from "./small_model.js";
 
-/** @import { Pair } from "./small_model.js" */
 /** @typedef {Pair & { source: string, target: string }} TextPair */
 /** `of` makes a pair of what a reader writes, if it can be learned; from `held_out` it never is.
  *  @typedef {{ letters: string[], of: (text: string) => TextPair | null, held_out: TextPair[],

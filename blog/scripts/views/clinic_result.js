@@ -15,14 +15,11 @@ import {
 
 import { examples_of, note, rows_of } from "./frame_parts.js";
 
-/** @import { Result } from "../learn/clinic.js" */
-/** @import { Catalogue, Mistake, Patient } from "./clinic_words.js" */
-
 /** @param {boolean} well @param {string} text */
 const finding = (well, text) =>
   el("li", { className: well ? "right" : "wrong", textContent: text });
 
-/** @param {string} test @param {Result} result @param {Catalogue["tests"]} tests
+/** @param {string} test @param {Examination} result @param {Catalogue["tests"]} tests
  *  @param {Patient} patient */
 function findings(test, { measured, ones = {} }, tests, patient) {
   const items = Object.entries(measured).map(([name, value]) =>
@@ -69,7 +66,7 @@ const CAPTIONS = {
 };
 
 /** What a card says of a test.
- *  @param {string} test @param {Result} result @param {Catalogue["tests"]} tests
+ *  @param {string} test @param {Examination} result @param {Catalogue["tests"]} tests
  *  @param {Patient} patient */
 export function describe_result(test, result, tests, patient) {
   const { grid, bars, examples = [] } = result;

@@ -6,7 +6,6 @@ import { curve, put, shape, words } from "../page/svg.js";
 import { LEVELS, ORDERS } from "./clinic_words.js";
 import { note, row } from "./frame_parts.js";
 
-/** @import { Catalogue } from "./clinic_words.js" */
 /** @import { Clinic } from "./clinic_frame.js" */
 
 const UPDATES_MS = 1500; // how long the curve runs
