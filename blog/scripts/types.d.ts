@@ -80,3 +80,49 @@ type Tokenizer = import("./model/tokeniser.js").Tokenizer;
 type Head = import("./views/figure/maps.js").Head;
 /** An element of a figure's template: what it is, its id says. */
 type Control = HTMLInputElement & HTMLDetailsElement & HTMLTableElement;
+
+// What learns (learn/), and what the clinic has.
+
+type Reals = Float32Array | Float64Array;
+type Precision = new (length: number) => Reals;
+/** Its numbers stand row by row, each with its gradient. */
+type Matrix = { rows: number; cols: number; data: Reals; grad: Reals };
+/** A row or a column of a matrix: its first entry, how many it has, and how far apart they are. */
+type Line = { start: number; count: number; step: number };
+/** What a computation has done so far. */
+type Tape = { Real: Precision; steps: (() => void)[] };
+type Ways = typeof import("./learn/mistakes.js").PAPER;
+type SmallModel = ReturnType<typeof import("./learn/small_model.js").make_model>;
+/** Ids of a source, with EOS, and of a target, with BOS and EOS. */
+type Pair = { src: number[]; tgt: number[] };
+/** What is read of a pair, and what is predicted at each place of `read`. */
+type Row = { src: number[]; read: number[]; predict: number[] };
+/** What a test of the clinic gives: its measurements, and what is drawn of them. */
+type Examination = {
+  measured: Record<string, number>;
+  grid?: number[][];
+  bars?: Record<string, number>;
+  ones?: Record<string, [number, number]>;
+  examples?: string[][];
+};
+/** A trained model: a row of patients.jsonl. */
+type Patient = {
+  slip: string | null;
+  seed: number;
+  losses: number[];
+  forced: number;
+  exact: number;
+  swap: number;
+  "fed back": number;
+  sources: number[];
+  examples: string[][];
+};
+/** A test of practice/examine.py, and what a value between `low` and `high` means not to be. */
+type Test = { measured: string; means: string; low: number; high: number };
+/** A mistake of practice/mistakes, by its fields there. */
+type Mistake = Record<
+  "label" | "group" | "line" | "belief" | "effect" | "section" | "seen_by",
+  string
+>;
+/** What comes from Python when the page is made. */
+type Catalogue = { tests: Record<string, Test>; mistakes: Record<string, Mistake> };

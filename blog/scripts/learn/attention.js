@@ -2,20 +2,18 @@
 
 import { tensor } from "./autograd.js";
 
-/** @import { Line, Numbers, Precision, Tape, Tensor } from "./autograd.js" */
-/** @import { Ways } from "./mistakes.js" */
 /** What an attention reads: where the sequences of its queries and keys begin; how far a query may
  *  look beyond its own place; `weights` is filled with a row for each head and query.
  *  @typedef {{ h: number, queries: number[], keys: number[], ahead: number, ways: Ways,
- *    weights?: Numbers[] }} Reading */
+ *    weights?: Reals[] }} Reading */
 /** One head of one sequence, n queries and m keys: the first numbers of its queries, keys and
  *  results, how far apart their rows are, and its weights P (n, m).
  *  @typedef {ReturnType<typeof head_of>} Head */
-/** @typedef {Record<"Q" | "K" | "V" | "out", Tensor>} Tensors (positions, d_model) */
+/** @typedef {Record<"Q" | "K" | "V" | "out", Matrix>} Tensors (positions, d_model) */
 
-/** @param {Tape} tape @param {Tensor} Q (queries, d_model) @param {Tensor} K (keys, d_model)
- *  @param {Tensor} V (keys, d_model) @param {Reading} reading
- *  @returns {Tensor} (queries, d_model) */
+/** @param {Tape} tape @param {Matrix} Q (queries, d_model) @param {Matrix} K (keys, d_model)
+ *  @param {Matrix} V (keys, d_model) @param {Reading} reading
+ *  @returns {Matrix} (queries, d_model) */
 export function attention(tape, Q, K, V, reading) {
   const out = tensor(tape.Real, Q.rows, Q.cols);
   const tensors = { Q, K, V, out };

@@ -1,16 +1,7 @@
 // Matrices, what computes with them, and what carries gradients back. A function that computes
 // pushes onto the tape what takes the gradient of its result to its inputs.
 
-/** @typedef {Float32Array | Float64Array} Numbers */
-/** @typedef {new (length: number) => Numbers} Precision */
-/** A matrix; its numbers stand row by row, each with its gradient.
- *  @typedef {{ rows: number, cols: number, data: Numbers, grad: Numbers }} Tensor */
-/** A row or a column of a matrix: its first entry, how many it has, and how far apart they are.
- *  @typedef {{ start: number, count: number, step: number }} Line */
-/** What a computation has done so far.
- *  @typedef {{ Real: Precision, steps: (() => void)[] }} Tape */
-
-/** @param {Precision} Real @param {number} rows @param {number} cols @returns {Tensor} */
+/** @param {Precision} Real @param {number} rows @param {number} cols @returns {Matrix} */
 export const tensor = (Real, rows, cols) => ({
   rows,
   cols,
@@ -23,8 +14,8 @@ export function backward(/** @type {Tape} */ { steps }) {
 }
 
 /** y = x Wᵀ + b for x (n, a), W (b, a), bias (1, b).
- *  @param {Tape} tape @param {Tensor} x @param {Tensor} W @param {Tensor} [bias]
- *  @returns {Tensor} (n, b) */
+ *  @param {Tape} tape @param {Matrix} x @param {Matrix} W @param {Matrix} [bias]
+ *  @returns {Matrix} (n, b) */
 export function linear(tape, x, W, bias) {
   const [n, a, b] = [x.rows, x.cols, W.rows];
   const y = tensor(tape.Real, n, b);
@@ -53,7 +44,7 @@ export function linear(tape, x, W, bias) {
   return y;
 }
 
-/** The sum of two matrices of one shape. @param {Tape} tape @param {Tensor} x @param {Tensor} y */
+/** The sum of two matrices of one shape. @param {Tape} tape @param {Matrix} x @param {Matrix} y */
 export function add(tape, x, y) {
   const z = tensor(tape.Real, x.rows, x.cols);
   for (let i = 0; i < z.data.length; i++) z.data[i] = x.data[i] + y.data[i];
@@ -66,7 +57,7 @@ export function add(tape, x, y) {
   return z;
 }
 
-/** @param {Tape} tape @param {Tensor} x */
+/** @param {Tape} tape @param {Matrix} x */
 export function relu(tape, x) {
   const y = tensor(tape.Real, x.rows, x.cols);
   for (let i = 0; i < y.data.length; i++) y.data[i] = Math.max(0, x.data[i]);
@@ -76,12 +67,12 @@ export function relu(tape, x) {
   return y;
 }
 
-/** The rows of a matrix. @param {Tensor} x @returns {Line[]} */
+/** The rows of a matrix. @param {Matrix} x @returns {Line[]} */
 export const rows_of = ({ rows, cols }) =>
   Array.from({ length: rows }, (_, i) => ({ start: i * cols, count: cols, step: 1 }));
 
 /** Each feature over the rows of its sequence: what a norm over time reads.
- *  @param {Tensor} x @param {number[]} starts @returns {Line[]} */
+ *  @param {Matrix} x @param {number[]} starts @returns {Line[]} */
 export const columns_of = ({ cols }, starts) =>
   starts
     .slice(0, -1)
@@ -94,7 +85,7 @@ export const columns_of = ({ cols }, starts) =>
     );
 
 /** Write a line with mean 0 and variance 1; returns what its numbers were multiplied by.
- *  @param {Numbers} from @param {Numbers} to @param {Line} line @param {number} eps */
+ *  @param {Reals} from @param {Reals} to @param {Line} line @param {number} eps */
 function normalise(from, to, { start, count, step }, eps) {
   let mean = 0;
   let variance = 0;
@@ -106,8 +97,8 @@ function normalise(from, to, { start, count, step }, eps) {
 }
 
 /** LayerNorm of each line: x (n, d), gain and bias (1, d).
- *  @param {Tape} tape @param {Tensor} x @param {Tensor} gain @param {Tensor} bias
- *  @param {Line[]} lines @returns {Tensor} (n, d) */
+ *  @param {Tape} tape @param {Matrix} x @param {Matrix} gain @param {Matrix} bias
+ *  @param {Line[]} lines @returns {Matrix} (n, d) */
 export function layer_norm(tape, x, gain, bias, lines, eps = 1e-5) {
   const d = x.cols;
   const y = tensor(tape.Real, x.rows, d);
@@ -133,7 +124,7 @@ export function layer_norm(tape, x, gain, bias, lines, eps = 1e-5) {
 }
 
 /** Rows of the table, times the root of d_model, plus the sinusoids of their positions.
- *  @param {Tape} tape @param {Tensor} table (V, d_model)
+ *  @param {Tape} tape @param {Matrix} table (V, d_model)
  *  @param {number[]} ids of all sequences, one behind the other
  *  @param {number[]} starts where each sequence begins, and where the last one ends
  *  @param {((t: number) => number) | null} position of the token t of a sequence; null adds none */
@@ -161,7 +152,7 @@ export function embed(tape, table, ids, starts, position) {
 }
 
 /** The smoothed cross-entropy per target; its gradient p - q is set in the logits.
- *  @param {Tensor} logits (n, V) @param {number[]} targets @param {number} eps
+ *  @param {Matrix} logits (n, V) @param {number[]} targets @param {number} eps
  *  @param {number} PAD gets no share; -1 without padding */
 export function smoothed_loss(logits, targets, eps, PAD) {
   const V = logits.cols;

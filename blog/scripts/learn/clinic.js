@@ -9,32 +9,27 @@ import { PAPER } from "./mistakes.js";
 import { forward, generator, greedy_decode, SPECIALS } from "./small_model.js";
 import * as tasks from "./tasks.js";
 
-/** @import { Numbers, Tensor } from "./autograd.js" */
-/** @import { Model, Pair } from "./small_model.js" */
-/** What a test gives: its measurements, and what is drawn of them.
- *  @typedef {{ measured: Record<string, number>, grid?: number[][], bars?: Record<string, number>,
- *    ones?: Record<string, [number, number]>, examples?: string[][] }} Result */
-/** @typedef {ReturnType<typeof patient>} Patient */
+/** @typedef {ReturnType<typeof patient>} Fresh */
 
 const { BOS, EOS } = SPECIALS;
 
 const mean = (/** @type {number[]} */ list) => list.reduce((sum, x) => sum + x, 0) / list.length;
 /** @param {number[][]} lists */
 const norm = (lists) => Math.sqrt(lists.flat().reduce((sum, x) => sum + x * x, 0));
-/** @param {Model} model */
+/** @param {SmallModel} model */
 const grads = (model) => Object.values(model.parameters).map((p) => [...p.grad]);
-/** @param {Model} model */
+/** @param {SmallModel} model */
 const weights = (model) => Object.values(model.parameters).map((p) => [...p.data]);
 /** The smallest and the largest. @param {number[]} list @returns {[number, number]} */
 const range = (list) => [Math.min(...list), Math.max(...list)];
-/** The rows of a matrix. @param {Tensor} x */
+/** The rows of a matrix. @param {Matrix} x */
 const lists_of = ({ data, rows, cols }) =>
   Array.from({ length: rows }, (_, i) => [...data.subarray(i * cols, (i + 1) * cols)]);
 
-/** What the model reads of pairs. @param {Model} model @param {Pair[]} pairs */
+/** What the model reads of pairs. @param {SmallModel} model @param {Pair[]} pairs */
 const read_by = ({ ways }, pairs) => batch(pairs, { ...PAPER, reads: ways.reads });
 
-/** Log-probabilities (T)(V) of each of the pairs. @param {Model} model @param {Pair[]} pairs */
+/** Log-probabilities (T)(V) of each of the pairs. @param {SmallModel} model @param {Pair[]} pairs */
 function predict(model, pairs) {
   const rows = read_by(model, pairs);
   const logits = lists_of(forward(model, rows).logits);
@@ -44,7 +39,7 @@ function predict(model, pairs) {
 }
 
 /** The mean loss, position t against letter t + 1, from the log-probabilities alone.
- *  @param {Model} model @param {Pair[]} pairs */
+ *  @param {SmallModel} model @param {Pair[]} pairs */
 const own_loss = (model, pairs) =>
   mean(predict(model, pairs).flatMap((rows, i) => rows.map((row, t) => -row[pairs[i].tgt[t + 1]])));
 
@@ -73,7 +68,7 @@ export function patient(slip, seed = 0) {
   return { task, strangers, pairs, fresh: () => tasks.fresh_model(task, { seed, slip }) };
 }
 
-/** Source, target and what the model writes, as ids. @param {Model} model @param {Pair} pair */
+/** Source, target and what the model writes, as ids. @param {SmallModel} model @param {Pair} pair */
 const written = (model, { src, tgt }) => [
   src,
   tgt.slice(1),
@@ -81,7 +76,7 @@ const written = (model, { src, tgt }) => [
 ];
 /** @param {number[][]} answer of `written` */
 const right = ([, target, ids]) => Number(target.join() === ids.join());
-/** @param {Patient} patient @param {number[][]} answer of `written` */
+/** @param {Fresh} patient @param {number[][]} answer of `written` */
 const as_text = ({ task }, answer) =>
   answer.map((ids) =>
     ids
@@ -90,7 +85,7 @@ const as_text = ({ task }, answer) =>
       .replace("</s>", ""),
   );
 
-/** @type {Record<string, (patient: Patient) => Result>} */
+/** @type {Record<string, (patient: Fresh) => Examination>} */
 export const TESTS = {
   wires({ fresh, strangers }) {
     const model = fresh();
@@ -155,9 +150,9 @@ export const TESTS = {
     };
   },
   inventory({ fresh, strangers }) {
-    /** @type {Numbers[]} */
+    /** @type {Reals[]} */
     const recorded = [];
-    /** @type {Tensor[]} */
+    /** @type {Matrix[]} */
     const inputs = [];
     const model = fresh();
     const rows = read_by(model, strangers);
@@ -200,7 +195,7 @@ const share_right = (scores, target) =>
   );
 
 /** What a trained model shows: the last numbers of its row.
- *  @param {Patient} patient @param {Model} model */
+ *  @param {Fresh} patient @param {SmallModel} model */
 function trained(patient, model) {
   const pairs = patient.task.held_out.slice(0, 60);
   const answers = pairs.map((pair) => written(model, pair));

@@ -5,10 +5,6 @@ import { backward, smoothed_loss } from "./autograd.js";
 import { PAPER } from "./mistakes.js";
 import { forward } from "./small_model.js";
 
-/** @import { Numbers, Tensor } from "./autograd.js" */
-/** @import { Ways } from "./mistakes.js" */
-/** @import { Model, Pair, Row } from "./small_model.js" */
-
 /** What is read and what is predicted. @param {Pair[]} pairs @param {Ways} ways @returns {Row[]} */
 export const batch = (pairs, ways = PAPER) =>
   pairs.map((pair, i) => {
@@ -19,14 +15,14 @@ export const batch = (pairs, ways = PAPER) =>
     return { src, read, predict: ways.shift ? tgt.slice(ways.shift) : read };
   });
 
-/** @param {Model} model @param {Tensor} logits @param {Row[]} rows @param {number} smoothing */
+/** @param {SmallModel} model @param {Matrix} logits @param {Row[]} rows @param {number} smoothing */
 function loss_of(model, logits, rows, smoothing) {
   const targets = rows.flatMap((row) => row.predict);
   return smoothed_loss(logits, targets, smoothing, model.specials.PAD);
 }
 
 /** Set the gradient of the mean loss per target token; returns that loss.
- *  @param {Model} model @param {Pair[]} pairs */
+ *  @param {SmallModel} model @param {Pair[]} pairs */
 export function gradient(model, pairs, { smoothing = 0, shift = true } = {}) {
   if (model.ways.clears) for (const p of Object.values(model.parameters)) p.grad.fill(0);
   const rows = batch(pairs, shift ? model.ways : { ...PAPER, shift: 0 });
@@ -36,7 +32,7 @@ export function gradient(model, pairs, { smoothing = 0, shift = true } = {}) {
   return loss;
 }
 
-/** The mean loss per target token, without gradients. @param {Model} model @param {Pair[]} pairs */
+/** The mean loss per target token, without gradients. @param {SmallModel} model @param {Pair[]} pairs */
 export function mean_loss(model, pairs, smoothing = 0) {
   const rows = batch(pairs);
   return loss_of(model, forward(model, rows).logits, rows, smoothing);
@@ -48,7 +44,7 @@ export const rate = (step, d_model, factor, warmup) =>
   factor * d_model ** -0.5 * Math.min(step ** -0.5, step * warmup ** -1.5);
 
 /** One step of Adam on some pairs; returns the loss before it.
- *  @param {Model} model @param {Pair[]} pairs
+ *  @param {SmallModel} model @param {Pair[]} pairs
  *  @param {{ lr: number, smoothing?: number, shift?: boolean }} options */
 export function update(model, pairs, { lr, smoothing = 0, shift = true }) {
   const loss = gradient(model, pairs, { smoothing, shift });
@@ -66,7 +62,7 @@ export function update(model, pairs, { lr, smoothing = 0, shift = true }) {
   return loss;
 }
 
-/** @param {Model} model @returns {Record<string, [Numbers, Numbers]>} */
+/** @param {SmallModel} model @returns {Record<string, [Reals, Reals]>} */
 const zeros_like = ({ parameters, Real }) =>
   Object.fromEntries(
     Object.entries(parameters).map(([name, { data }]) => [
@@ -76,7 +72,7 @@ const zeros_like = ({ parameters, Real }) =>
   );
 
 /** The rows of which the model, at place `from` or later, predicts another token.
- *  @param {Model} model @param {Row[]} rows @param {number} from @param {Set<number>} wrong */
+ *  @param {SmallModel} model @param {Row[]} rows @param {number} from @param {Set<number>} wrong */
 function add_wrong(model, rows, from, wrong) {
   const { data, cols } = forward(model, rows).logits;
   let place = 0;
@@ -90,7 +86,7 @@ function add_wrong(model, rows, from, wrong) {
 
 /** The places of the pairs that greedy decoding gets wrong: it is right if it is right after each
  *  beginning of the true tokens.
- *  @param {Model} model @param {Pair[]} pairs */
+ *  @param {SmallModel} model @param {Pair[]} pairs */
 export function wrong_pairs(model, pairs) {
   /** @type {Set<number>} */
   const wrong = new Set();
@@ -112,5 +108,5 @@ export function wrong_pairs(model, pairs) {
 }
 
 /** The share of the pairs that greedy decoding gets right.
- *  @param {Model} model @param {Pair[]} pairs */
+ *  @param {SmallModel} model @param {Pair[]} pairs */
 export const exact = (model, pairs) => 1 - wrong_pairs(model, pairs).length / pairs.length;

@@ -1,41 +1,23 @@
 // What each mistake of practice/mistakes changes in the small model; what is said of it comes from
 // there when the page is made.
 
-/** Where the ways part.
- *  @typedef {object} Ways
- *  @property {number} ahead letters of the target that a query sees beyond its own
- *  @property {number} shift places by which what is predicted is ahead of what is read
- *  @property {boolean} ends the target has its end
- *  @property {"source" | "target"} reads what the encoder reads
- *  @property {number} neighbour how many pairs on the target is that a source gets
- *  @property {(d_k: number) => number} scale what the scores are multiplied by
- *  @property {"keys" | "queries"} softmax_over
- *  @property {"transpose" | "view"} split how the heads are cut
- *  @property {"memory" | "target"} crosses_to what cross-attention reads
- *  @property {string[]} positions the stacks that add them
- *  @property {"features" | "time"} norm_over
- *  @property {number} rate times the learning rate
- *  @property {boolean} clears the gradient of the update before
- *  @property {"BOS" | "EOS"} first what it begins to write with
- *  @property {boolean} moves the position, from letter to letter, while it writes */
-
-/** @type {Ways} */
+/** The paper's ways, where the mistakes' part from them. */
 export const PAPER = {
-  ahead: 0,
-  shift: 1,
-  ends: true,
-  reads: "source",
-  neighbour: 0,
-  scale: (d_k) => 1 / Math.sqrt(d_k),
-  softmax_over: "keys",
-  split: "transpose",
-  crosses_to: "memory",
-  positions: ["encoder", "decoder"],
-  norm_over: "features",
-  rate: 1,
-  clears: true,
-  first: "BOS",
-  moves: true,
+  ahead: 0, // letters of the target that a query sees beyond its own
+  shift: 1, // places by which what is predicted is ahead of what is read
+  ends: true, // whether the target has its end
+  reads: /** @type {"source" | "target"} */ ("source"), // the encoder
+  neighbour: 0, // how many pairs on the target is that a source gets
+  scale: (/** @type {number} */ d_k) => 1 / Math.sqrt(d_k), // times the scores
+  softmax_over: /** @type {"keys" | "queries"} */ ("keys"),
+  split: /** @type {"transpose" | "view"} */ ("transpose"), // of the heads
+  crosses_to: /** @type {"memory" | "target"} */ ("memory"),
+  positions: ["encoder", "decoder"], // the stacks that add them
+  norm_over: /** @type {"features" | "time"} */ ("features"),
+  rate: 1, // times the learning rate
+  clears: true, // the gradient of the update before
+  first: /** @type {"BOS" | "EOS"} */ ("BOS"), // what it begins to write with
+  moves: true, // the position, from letter to letter, while it writes
 };
 
 /** @type {Record<string, Partial<Ways>>} */

@@ -5,14 +5,13 @@ import * as learning from "./learning.js";
 import { greedy_decode, make_model, STACKS } from "./small_model.js";
 import { german_number } from "./tasks.js";
 
-/** @import { Model } from "./small_model.js" */
 /** The values that stand at the top of one_screen.py, under their names there.
  *  @typedef {Record<"N" | "d_model" | "d_ff" | "h" | "eps_ls" | "pairs" | "warmup" | "factor" |
  *    "held" | "every" | "last" | "updates" | "seed", number>} Settings */
 
 const M = 2 ** 31 - 1;
 
-/** Numbers between 0 and 1; the products are below 2 ** 53, so they are exact. */
+/** Reals between 0 and 1; the products are below 2 ** 53, so they are exact. */
 const generator = (/** @type {number} */ state) => () => {
   state = (48271 * state) % M;
   return state / M;
@@ -30,7 +29,7 @@ function split(random, held) {
 }
 
 /** Draw all matrices. There a row is what gives one number, here a column is.
- *  @param {Model} model @param {() => number} random @param {Settings} settings
+ *  @param {SmallModel} model @param {() => number} random @param {Settings} settings
  *  @param {number} vocab */
 function draw_all(model, random, { N, d_model, d_ff, h }, vocab) {
   const d_k = d_model / h;
@@ -74,7 +73,7 @@ export class OneScreen {
     this.model = make_model({ ...sizes, norm: "post", Real: Float64Array, specials });
     draw_all(this.model, this.random, settings, this.letters.length);
     this.parameters = Object.values(this.model.parameters);
-    /** @type {import("./autograd.js").Numbers[][]} */
+    /** @type {Reals[][]} */
     this.checkpoints = [];
   }
 

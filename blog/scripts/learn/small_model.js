@@ -6,19 +6,12 @@ import { attention } from "./attention.js";
 import * as autograd from "./autograd.js";
 import { ways_with } from "./mistakes.js";
 
-/** @import { Numbers, Precision, Tape, Tensor } from "./autograd.js" */
-/** @import { Ways } from "./mistakes.js" */
 /** @typedef {"encoder" | "decoder"} Stack */
-/** Ids of a source, with EOS, and of a target, with BOS and EOS.
- *  @typedef {{ src: number[], tgt: number[] }} Pair */
-/** What is read of a pair, and what is predicted at each place of `read`.
- *  @typedef {{ src: number[], read: number[], predict: number[] }} Row */
 /** What a model has; PAD of `specials` is -1 without padding.
  *  @typedef {{ vocab: number } & Partial<typeof USUAL>} Sizes */
-/** @typedef {ReturnType<typeof make_model>} Model */
 /** `weights` receives the attention of the decoder's last layer to the source, or, if `first` is
  *  true, that of the encoder's first layer; `inputs` receives what the encoder's attentions read.
- *  @typedef {{ weights?: Numbers[], inputs?: Tensor[], writing?: boolean, first?: boolean }}
+ *  @typedef {{ weights?: Reals[], inputs?: Matrix[], writing?: boolean, first?: boolean }}
  *    Options */
 
 export const SPECIALS = { PAD: 0, BOS: 1, EOS: 2 };
@@ -52,7 +45,7 @@ export const STACKS = [
  *  @param {Required<Sizes>} sizes */
 function draw_parameters({ vocab, N, d_model, d_ff, seed, norm, Real }) {
   const random = generator(seed);
-  /** @type {Record<string, Tensor>} */
+  /** @type {Record<string, Matrix>} */
   const parameters = {};
   /** @param {string} name @param {number} rows @param {number} cols */
   const zeros = (name, rows, cols) => (parameters[name] = autograd.tensor(Real, rows, cols));
@@ -94,7 +87,7 @@ export function make_model(/** @type {Sizes} */ sizes) {
     parameters: draw_parameters(whole),
     ways: ways_with(whole.slip),
     step: 0,
-    moments: /** @type {Record<string, [Numbers, Numbers]> | null} */ (null),
+    moments: /** @type {Record<string, [Reals, Reals]> | null} */ (null),
   };
 }
 
@@ -107,7 +100,7 @@ function stacked(rows) {
 
 /** One pass of rows through a model. */
 class Pass {
-  /** @param {Model} model @param {Pick<Row, "src" | "read">[]} rows @param {Options} options */
+  /** @param {SmallModel} model @param {Pick<Row, "src" | "read">[]} rows @param {Options} options */
   constructor(model, rows, options) {
     this.model = model;
     this.options = options;
@@ -122,7 +115,7 @@ class Pass {
   weight = (/** @type {string} */ name) => this.model.parameters[`${name}.weight`];
   /** @param {string} name of a module, which may lack the bias */
   bias = (name) => this.model.parameters[`${name}.bias`];
-  /** @param {string} name @param {Tensor} x */
+  /** @param {string} name @param {Matrix} x */
   linear = (name, x) => autograd.linear(this.tape, x, this.weight(name), this.bias(name));
 
   embedded(/** @type {Stack} */ stack) {
@@ -134,7 +127,7 @@ class Pass {
     return autograd.embed(this.tape, this.weight(TABLE), ids, starts, placed ? position : null);
   }
 
-  /** @param {Stack} stack @param {string} name @param {Tensor} x */
+  /** @param {Stack} stack @param {string} name @param {Matrix} x */
   normed(stack, name, x) {
     if (!this.model.norms) return x;
     const lines =
@@ -145,18 +138,18 @@ class Pass {
   }
 
   /** Sublayer `i` of layer `n`. @param {Stack} stack @param {number} n @param {number} i
-   *  @param {Tensor} x @param {(y: Tensor) => Tensor} f */
+   *  @param {Matrix} x @param {(y: Matrix) => Matrix} f */
   sublayer(stack, n, i, x, f) {
     const name = `${stack}.layers.${n}.sublayer.${i}.norm`;
-    /** @param {Tensor} y */
+    /** @param {Matrix} y */
     const joined = (y) => (this.model.residuals ? autograd.add(this.tape, x, y) : y);
     return this.model.norm === "pre"
       ? joined(f(this.normed(stack, name, x)))
       : this.normed(stack, name, joined(f(x)));
   }
 
-  /** @param {string} name @param {Stack} reader @param {Tensor} x what asks @param {Stack} source
-   *  @param {Tensor} y what is asked @param {number} ahead @param {Numbers[]} [weights] */
+  /** @param {string} name @param {Stack} reader @param {Matrix} x what asks @param {Stack} source
+   *  @param {Matrix} y what is asked @param {number} ahead @param {Reals[]} [weights] */
   attend(name, reader, x, source, y, ahead, weights) {
     const { h, ways } = this.model;
     const [queries, keys] = [this.texts[reader].starts, this.texts[source].starts];
@@ -166,7 +159,7 @@ class Pass {
   }
 
   /** The last sublayer.
-   *  @param {Stack} stack @param {number} n @param {number} i @param {Tensor} x */
+   *  @param {Stack} stack @param {number} n @param {number} i @param {Matrix} x */
   feed(stack, n, i, x) {
     const name = `${stack}.layers.${n}.feed_forward`;
     return this.sublayer(stack, n, i, x, (y) =>
@@ -174,11 +167,11 @@ class Pass {
     );
   }
 
-  /** @param {Stack} stack @param {Tensor} x */
+  /** @param {Stack} stack @param {Matrix} x */
   last_norm = (stack, x) =>
     this.model.norm === "pre" ? this.normed(stack, `${stack}.norm`, x) : x;
 
-  /** @returns {Tensor} memory */
+  /** @returns {Matrix} memory */
   encode() {
     const { weights, inputs, first } = this.options;
     let x = this.embedded("encoder");
@@ -194,7 +187,7 @@ class Pass {
     return this.last_norm("encoder", x);
   }
 
-  decode(/** @type {Tensor} */ memory) {
+  decode(/** @type {Matrix} */ memory) {
     const { N, causal, ways } = this.model;
     const { weights, first } = this.options;
     const ahead = causal ? ways.ahead : Infinity;
@@ -217,7 +210,7 @@ class Pass {
 }
 
 /** Logits of all target positions of all rows, one below the other, and the tape.
- *  @param {Model} model @param {Pick<Row, "src" | "read">[]} rows @param {Options} options */
+ *  @param {SmallModel} model @param {Pick<Row, "src" | "read">[]} rows @param {Options} options */
 export function forward(model, rows, options = {}) {
   const pass = new Pass(model, rows, options);
   return { logits: pass.decode(pass.encode()), tape: pass.tape };
@@ -225,14 +218,14 @@ export function forward(model, rows, options = {}) {
 
 /** The most probable token at each step, until EOS or `longest` tokens: ids without BOS, and the
  *  cross-attention (T)(h)(S) of the last layer.
- *  @param {Model} model @param {number[]} src @param {number} longest */
+ *  @param {SmallModel} model @param {number[]} src @param {number} longest */
 export function greedy_decode(model, src, longest) {
   const { specials, ways, h } = model;
   const ids = [specials[ways.first]];
   const maps = [];
   while (ids.length <= longest && (ids.length === 1 || ids.at(-1) !== specials.EOS)) {
     const T = ids.length;
-    /** @type {Numbers[]} */
+    /** @type {Reals[]} */
     const weights = [];
     const { logits } = forward(model, [{ src, read: ids }], { weights, writing: true });
     const last = logits.data.subarray((T - 1) * logits.cols);

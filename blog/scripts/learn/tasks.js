@@ -3,7 +3,6 @@
 import * as learning from "./learning.js";
 import { generator, greedy_decode, make_model, SPECIALS } from "./small_model.js";
 
-/** @import { Pair } from "./small_model.js" */
 /** @typedef {Pair & { source: string, target: string }} TextPair */
 /** `of` makes a pair of what a reader writes, if it can be learned; from `held_out` it never is.
  *  @typedef {{ letters: string[], of: (text: string) => TextPair | null, held_out: TextPair[],
@@ -12,9 +11,7 @@ import { generator, greedy_decode, make_model, SPECIALS } from "./small_model.js
  *  @typedef {{ letters: string[], pair: (source: string, target: string) => TextPair,
  *    below: (end: number) => number }} Means */
 /** What the reader chooses: parts of a fresh model, and of its training.
- *  @typedef {{ task: string, seed: number, warmup: boolean, positions: boolean, causal: boolean,
- *    shift: boolean, norms: boolean, residuals: boolean, h: number, rate: number,
- *    slip?: string | null }} Settings */
+ *  @typedef {typeof WHOLE & { task: string, seed: number, slip?: string | null }} Settings */
 
 const ONES = (
   "null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf " +

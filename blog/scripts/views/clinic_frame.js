@@ -18,9 +18,7 @@ import {
   writes_badly,
 } from "./clinic_words.js";
 
-/** @import { Result } from "../learn/clinic.js" */
 /** @import { Order } from "../learn/clinic_worker.js" */
-/** @import { Catalogue, Patient } from "./clinic_words.js" */
 /** A patient while it is here: what is left of the points, and what was measured by each test that
  *  was ordered; null while it is being measured. It is closed once the reader knows.
  *  @typedef {{ patient: Patient, points: number, closed: boolean,
@@ -33,7 +31,7 @@ const DAY_MS = 864e5;
 const name_of = (/** @type {Patient} */ { slip }) => slip ?? "healthy";
 
 /** What is in the row of a trained model already.
- *  @param {string} test @param {Patient} patient @returns {Result | null} */
+ *  @param {string} test @param {Patient} patient @returns {Examination | null} */
 function result_of_row(test, patient) {
   if (test === "swap") {
     const [own, other] = patient.sources;
@@ -54,7 +52,7 @@ export class Clinic {
   treated = new Set();
   /** @type {Map<Patient, number>} of each that was finished the points, 0 without the name */
   cases = new Map();
-  /** @type {(order: Order) => Promise<Result>} */
+  /** @type {(order: Order) => Promise<Examination>} */
   ask = asker(source);
 
   /** @param {Patient[]} rows @param {Catalogue} catalogue */

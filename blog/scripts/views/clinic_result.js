@@ -2,7 +2,6 @@
 
 import { button, el } from "../page/dom.js";
 import { say } from "../page/language.js";
-import { note } from "./clinic_screen.js";
 import {
   BARS,
   is_ill,
@@ -14,14 +13,13 @@ import {
   writes_badly,
 } from "./clinic_words.js";
 
-/** @import { Result } from "../learn/clinic.js" */
-/** @import { Catalogue, Mistake, Patient } from "./clinic_words.js" */
+import { examples_of, note, rows_of } from "./frame_parts.js";
 
 /** @param {boolean} well @param {string} text */
 const finding = (well, text) =>
   el("li", { className: well ? "right" : "wrong", textContent: text });
 
-/** @param {string} test @param {Result} result @param {Catalogue["tests"]} tests
+/** @param {string} test @param {Examination} result @param {Catalogue["tests"]} tests
  *  @param {Patient} patient */
 function findings(test, { measured, ones = {} }, tests, patient) {
   const items = Object.entries(measured).map(([name, value]) =>
@@ -37,10 +35,6 @@ function findings(test, { measured, ones = {} }, tests, patient) {
   return el("ul", {}, ...items);
 }
 
-/** @param {HTMLElement[][]} rows of cells @param {string} className */
-const table = (rows, className) =>
-  el("table", { className }, ...rows.map((cells) => el("tr", {}, ...cells)));
-
 /** @param {number[][]} grid @param {boolean} wires whether they show what moves what */
 function draw_grid(grid, wires) {
   const rows = grid.map((cells, t) =>
@@ -50,7 +44,7 @@ function draw_grid(grid, wires) {
       return el("td", { className, title: value.toFixed(3), style: `--w: ${weight}` });
     }),
   );
-  return table(rows, "clinic-grid");
+  return el("table", { className: "clinic-grid" }, ...rows_of(rows));
 }
 
 function draw_bars(/** @type {Record<string, number>} */ bars) {
@@ -60,17 +54,7 @@ function draw_bars(/** @type {Record<string, number>} */ bars) {
     el("td", {}, el("span", { style: `width: ${Math.max(1, (100 * value) / most)}%` })),
     el("td", {}, value.toFixed(3)),
   ]);
-  return table(rows, "clinic-bars");
-}
-
-/** @param {string[][]} examples source, target, and what was written */
-function draw_examples(examples) {
-  const rows = examples.map(([source, target, written]) => {
-    const right = target === written;
-    const text = `${written || "–"} ${right ? "✓" : `✗ (${target})`}`;
-    return [el("td", {}, source), el("td", { className: right ? "right" : "wrong" }, text)];
-  });
-  return table(rows, "clinic-examples");
+  return el("table", { className: "clinic-bars" }, ...rows_of(rows));
 }
 
 /** @type {Record<string, string>} */
@@ -82,11 +66,13 @@ const CAPTIONS = {
 };
 
 /** What a card says of a test.
- *  @param {string} test @param {Result} result @param {Catalogue["tests"]} tests
+ *  @param {string} test @param {Examination} result @param {Catalogue["tests"]} tests
  *  @param {Patient} patient */
 export function describe_result(test, result, tests, patient) {
   const { grid, bars, examples = [] } = result;
-  const drawn = bars ? draw_bars(bars) : draw_examples(examples);
+  const drawn = bars
+    ? draw_bars(bars)
+    : el("table", { className: "clinic-examples" }, ...examples_of(examples));
   const parts = [
     el("strong", {}, ORDERS[test].title),
     note(ORDERS[test].about),

@@ -4,14 +4,11 @@ import { button, el } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { curve, put, shape, words } from "../page/svg.js";
 import { LEVELS, ORDERS } from "./clinic_words.js";
+import { note, row } from "./frame_parts.js";
 
-/** @import { Catalogue } from "./clinic_words.js" */
 /** @import { Clinic } from "./clinic_frame.js" */
 
 const UPDATES_MS = 1500; // how long the curve runs
-
-/** @param {string} text */
-export const note = (text) => el("p", { className: "learn-note", textContent: text });
 
 /** The points of losses, of 60 stretches. @returns {[number, number][]} */
 const points = (/** @type {number[]} */ losses) =>
@@ -115,8 +112,6 @@ export function make_screen(clinic, mistakes) {
     facts: el("p", { id: "clinic-facts" }),
     told: el("div", { id: "clinic-told", ariaLive: "polite" }),
   };
-  /** @param {...Node} content */
-  const row = (...content) => el("div", { className: "learn-row" }, ...content);
   const orders = row(...Object.values(screen.orders));
   orders.id = "clinic-orders";
   document.body.append(

@@ -2,17 +2,6 @@
 
 import { say } from "../page/language.js";
 
-/** A trained model: a row of patients.jsonl.
- *  @typedef {{ slip: string | null, seed: number, losses: number[], forced: number, exact: number,
- *    swap: number, "fed back": number, sources: number[], examples: string[][] }} Patient */
-/** A test of practice/examine.py, and what a value between `low` and `high` means not to be.
- *  @typedef {{ measured: string, means: string, low: number, high: number }} Test */
-/** A mistake of practice/mistakes.
- *  @typedef {{ label: string, group: string, line: string, belief: string, effect: string,
- *    section: string, seen_by: string }} Mistake */
-/** What comes from Python when the page is made.
- *  @typedef {{ tests: Record<string, Test>, mistakes: Record<string, Mistake> }} Catalogue */
-
 /** The examinations that can be ordered, with their prices.
  *  @type {Record<string, { title: string, price: number, about: string }>} */
 export const ORDERS = {

@@ -6,17 +6,9 @@ import { button, watch } from "../page/dom.js";
 import { shrink } from "../page/in_frame.js";
 import { say } from "../page/language.js";
 import { startWorker } from "../page/worker.js";
+import { examples_of } from "./frame_parts.js";
 import { Chart } from "./trainer_curve.js";
-import {
-  draw_examples,
-  draw_map,
-  fill,
-  make_screen,
-  PARTS,
-  TASKS,
-  text_of,
-  WHY,
-} from "./trainer_screen.js";
+import { draw_map, fill, make_screen, PARTS, TASKS, text_of, WHY } from "./trainer_screen.js";
 
 /** @import { Settings } from "../learn/tasks.js" */
 /** @import { Message, Report } from "../learn/trainer_worker.js" */
@@ -196,14 +188,12 @@ class Trainer {
     const why = this.why(exact, loss, finished);
     if (why) lines.push(WHY[why]);
     this.screen.exact.textContent = lines.join("\n");
-    draw_examples(
-      this.screen.examples,
-      examples.map(({ source, target, written }) => [
-        source,
-        target,
-        written.at(-1) === "</s>" ? text_of(written) : `${text_of(written)}…`,
-      ]),
-    );
+    const texts = examples.map(({ source, target, written }) => [
+      source,
+      target,
+      written.at(-1) === "</s>" ? text_of(written) : `${text_of(written)}…`,
+    ]);
+    this.screen.examples.replaceChildren(...examples_of(texts));
   }
 
   /** The missing part that explains what is seen.
@@ -271,14 +261,12 @@ class Trainer {
       "The dashed curve is that of a model that lacks one thing. In the end {share} of those it has never learned from were right; five of them below. What is missing?",
       { share: percent(last_score(riddle)) },
     );
-    draw_examples(
-      screen.examples,
-      riddle.examples.map(([source, target, written]) => [
-        source,
-        target,
-        text_of([written.replace("</s>", "")]),
-      ]),
-    );
+    const texts = riddle.examples.map(([source, target, written]) => [
+      source,
+      target,
+      text_of([written.replace("</s>", "")]),
+    ]);
+    screen.examples.replaceChildren(...examples_of(texts));
     this.offer([...new Set(riddles.map((row) => Object.keys(row.change)[0]))], riddle);
   }
 

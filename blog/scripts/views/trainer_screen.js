@@ -2,6 +2,7 @@
 
 import { all, byId, el } from "../page/dom.js";
 import { say } from "../page/language.js";
+import { rows_of } from "./frame_parts.js";
 
 /** Parts that a fresh model has, or lacks. @type {[string, string][]} */
 export const PARTS = [
@@ -120,16 +121,16 @@ export function make_screen() {
   };
 }
 
-/** A cell: a heading with a scope, or text, or a weight.
- *  @typedef {{ scope?: "row" | "col", text?: string, kind?: string, weight?: number }} Cell */
+/** A cell: a heading with a scope, or a weight.
+ *  @typedef {{ scope?: "row" | "col", text?: string, weight?: number }} Cell */
 
 /** Show rows of cells. @param {HTMLTableElement} table @param {Cell[][]} rows */
 export const fill = (table, rows) =>
-  table.replaceChildren(...rows.map((cells) => el("tr", {}, ...cells.map(cell_of))));
+  table.replaceChildren(...rows_of(rows.map((cells) => cells.map(cell_of))));
 
 /** @param {Cell} cell */
-function cell_of({ scope, text = "", kind = "", weight }) {
-  const cell = el(scope ? "th" : "td", { textContent: text, className: kind });
+function cell_of({ scope, text = "", weight }) {
+  const cell = el(scope ? "th" : "td", {}, text);
   if (scope) cell.scope = scope;
   if (weight !== undefined) cell.style.setProperty("--w", weight.toFixed(2));
   return cell;
@@ -141,23 +142,6 @@ export const text_of = (letters) =>
     .filter((letter) => letter !== "</s>")
     .join("")
     .replaceAll("<s>", "·");
-
-/** @param {HTMLTableElement} table
- *  @param {string[][]} examples source, target, and what was written */
-export const draw_examples = (table, examples) =>
-  fill(
-    table,
-    examples.map(([source, target, written]) => {
-      const right = written === target;
-      return [
-        { text: source },
-        {
-          kind: right ? "right" : "wrong",
-          text: `${written || "–"} ${right ? "✓" : `✗ (${target})`}`,
-        },
-      ];
-    }),
-  );
 
 /** @param {string | undefined} letter */
 const letter_text = (letter) => letter?.replace("</s>", "⏎") ?? "";

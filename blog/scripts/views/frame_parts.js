@@ -1,0 +1,22 @@
+// What trainer and clinic both have on their screens.
+
+import { el } from "../page/dom.js";
+
+export const note = (/** @type {string} */ textContent) =>
+  el("p", { className: "learn-note", textContent });
+
+/** @param {...Node} content */
+export const row = (...content) => el("div", { className: "learn-row" }, ...content);
+
+/** Rows of a table. @param {HTMLElement[][]} rows of cells */
+export const rows_of = (rows) => rows.map((cells) => el("tr", {}, ...cells));
+
+/** @param {string[][]} examples source, target, and what was written */
+export const examples_of = (examples) =>
+  rows_of(
+    examples.map(([source, target, written]) => {
+      const right = target === written;
+      const text = `${written || "–"} ${right ? "✓" : `✗ (${target})`}`;
+      return [el("td", {}, source), el("td", { className: right ? "right" : "wrong" }, text)];
+    }),
+  );
