@@ -83,9 +83,9 @@ class Log:
     """The log of a run, `log.jsonl`, and its progress bar; only the first process writes.
 
     A row has the mean loss since the row before it, the speed, and `mfu`, the share of the
-    machine's own speed in products of matrices that the model's operations reached, and of an
-    accelerator its memory; rows come every ten updates and at checkpoints. A continued run drops
-    the rows after its checkpoint, because that part happens again.
+    machine's own speed in products of matrices that the model's operations reached; rows come every
+    ten updates and at checkpoints. A continued run drops the rows after its checkpoint, because
+    that part happens again.
     """
 
     def __init__(self, folder: Path, active: bool, progress: Progress, device: torch.device):
