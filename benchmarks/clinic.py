@@ -182,7 +182,6 @@ def benchmark(
     seeds: Seeds = (0, 1, 2),
     updates: Count = 1500,
     only: tuple[Literal[NAMES], ...] = (),
-    backwards: bool = False,
     again: bool = False,
     rows: Rows = RESULTS,
 ) -> None:
@@ -194,7 +193,6 @@ def benchmark(
     Args:
         updates: of each training
         only: some of them, such as no_causal_mask
-        backwards: from the last to the first, as a second process may that shares the file
         again: train nothing; only say anew of the rows in --out where they look ill
     """
     if again:
@@ -202,7 +200,7 @@ def benchmark(
         return
     runs: dict[int, Any] = {}
     for seed in seeds:
-        for name in (only or NAMES)[:: -1 if backwards else 1]:
+        for name in only or NAMES:
             patient_key = {"mistake": name, "seed": seed, "planned": updates}
             if not rows.saved(patient_key):
                 row = patient_key | patient(name, seed, updates, runs)

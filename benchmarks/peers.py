@@ -184,14 +184,16 @@ def benchmark(
 
     A target token is a token to predict, so padding does not count. All sides train models of the
     preset's sizes, with Adam, on the same batches of ids, in this process and with its number of
-    threads. The peers are PyTorch's own `nn.Transformer` and Hugging Face's port of Marian. Each is used as
-    its library intends, with all embeddings tied, and with dropout at the same places as far as the
-    library allows. One whose package (group `bench` of pyproject.toml) is missing is left out.
+    threads. The peers are PyTorch's own `nn.Transformer` and Hugging Face's port of Marian. Each is
+    used as its library intends, with all embeddings tied, and with dropout at the same places as
+    far as the library allows. One whose package (group `bench` of pyproject.toml) is missing is
+    left out.
 
     After all have warmed up, they take turns, round by round, so that a machine that becomes slower
     or busier affects all. In a round, each makes as many updates as the program makes in about the
     seconds. A figure is the median over the rounds. (Rows of `training_speed`, up to commit
-    ad32212, also have the 2022 edition's way, rows up to 82be6c4 JoeyNMT, and one has Marian itself.)
+    ad32212, also have the 2022 edition's way, rows up to 82be6c4 JoeyNMT, and one has Marian
+    itself.)
 
     Args:
         presets: sizes of the models

@@ -209,12 +209,6 @@ def enable_charts(client: NotebookClient) -> None:
         raise RuntimeError("\n".join(["cannot enable the chart renderer", *reply["traceback"]]))
 
 
-def say(*words: str, **how: Any) -> None:
-    """Print what happens; half an hour of work goes on though nobody may read it any more."""
-    with suppress(OSError):
-        print(*words, **how)
-
-
 def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> None:
     """Fill in the outputs of all cells, printing one line for each; an error names its cell."""
     code = [(i, cell) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
@@ -225,7 +219,7 @@ def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> 
             enable_charts(client)  # before the first cell, which may draw one
             for number, (index, cell) in enumerate(cells, 1):
                 first_line = cell.source.strip().removeprefix("@example\n").partition("\n")[0]
-                say(f"[{number:3}/{len(cells)}] {first_line[:80]:80}", end="", flush=True)
+                print(f"[{number:3}/{len(cells)}] {first_line[:80]:80}", end="", flush=True)
                 start = time.monotonic()
                 try:
                     client.execute_cell(cell, index)
@@ -233,8 +227,8 @@ def execute(notebook: NotebookNode, folder: Path, script: str, timeout: int) -> 
                 except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
                     error.add_note(f"\n{place(script, cell, index)} failed")
                     raise
-                say(f" {time.monotonic() - start:7.1f} s", flush=True)
-                say(*notices(cell), sep="", end="", flush=True)
+                print(f" {time.monotonic() - start:7.1f} s", flush=True)
+                print(*notices(cell), sep="", end="", flush=True)
 
 
 def portable(value: Any, replacements: list[tuple[str, str]]) -> Any:
@@ -297,7 +291,7 @@ def main(
             notebook = (out or path.parent) / f"{path.stem}.ipynb"
             if command == "run":
                 run(path, notebook, timeout)
-                say(f"wrote {notebook}")
+                print(f"wrote {notebook}")
             else:
                 status |= check(path, notebook)
         return status

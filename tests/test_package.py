@@ -132,6 +132,7 @@ def test_the_wheel_holds_the_document_the_program_and_one_model(clone, wheel):
         for path in (clone / room).rglob("*.py")
     }
     data = {
+        "practice/mistakes": "mistakes.tsv slips.tsv",
         "translator": "captions.txt ctranslate2_folder/README.md",
         "translator/models/multi30k-de-en":
             "README.md SHA256SUMS config.json model.safetensors tokenizer.json",

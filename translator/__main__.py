@@ -413,7 +413,7 @@ def evaluate(
     if held_out is not None:
         result["held_out"] = held_out
         held_out_of_train = f", {held_out:g} of train held out"
-    scores = score(translations, list(references), search.languages[1], warn)
+    scores = score(translations, list(references), search.languages[1])
     result |= {"search": search.name} | search.engine | scores
     for name in ("bleu", "chrf"):
         result[f"{name}_half_width"] = half_width(name, translations, list(references))

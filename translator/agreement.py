@@ -4,7 +4,6 @@ Step by step as at once (`stepping`), as the paper's layer does (`export`), or o
 CPU (`guard`).
 """
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from translator.files import nobody, refusing
+from translator.files import refusing
 
 
 @contextmanager
@@ -40,22 +39,14 @@ def precise() -> Iterator[None]:
 
 @precise()  # what is rounded differs by more than the tolerance
 def compare(
-    name: str, part: nn.Module, kind: str, at_once: Callable, another_way: Callable,
-    tell: Callable[[str], None] = nobody,
+    name: str, part: nn.Module, kind: str, at_once: Callable, another_way: Callable
 ) -> Tensor:  # fmt: skip
     """What a part gives at once; if another way gives something else, Refused says its kind."""
-    # `tell` hears that it is equal, and how long both ways took.
     with refusing(f"{name} ({type(part).__name__}) {kind}", Exception):  # it may raise anything
-        start = time.perf_counter()
         result = at_once()
-        middle = time.perf_counter()
-        result_expected = another_way()
-        end = time.perf_counter()
         # beside the largest number: rounding in a sum goes with its terms
         size = max(1.0, float(result.nan_to_num().abs().max()))
         tolerance = size * max(1e-3, 4 * torch.finfo(result.dtype).eps)
-        if not torch.allclose(result_expected, result, rtol=0, atol=tolerance, equal_nan=True):
+        if not torch.allclose(another_way(), result, rtol=0, atol=tolerance, equal_nan=True):
             raise ValueError("the results are others")
-    milliseconds = 1000 * (middle - start), 1000 * (end - middle)
-    tell("{:<20}at once {:.2f} ms, step by step {:.2f} ms: equal".format(name, *milliseconds))
     return result

@@ -34,18 +34,16 @@ def read_log(folder: Path) -> list[dict]:
     return rows
 
 
-def matrix_speed(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
+def matrix_speed(device: torch.device) -> float:
     """Operations per second of this device in a product of two large matrices, the best of five."""
     n = MATRIX_ROWS.get(device.type, 8192)
     # random numbers would change what is drawn later
-    a = torch.linspace(-1, 1, n * n, dtype=dtype, device=device).view(n, n)
+    a = torch.linspace(-1, 1, n * n, device=device).view(n, n)
     seconds = []
     for _ in range(5):
         start = time.perf_counter()
         (a @ a)[0, 0].item()  # to ask for a number is to wait for it
         seconds.append(time.perf_counter() - start)
-    with suppress(Exception):  # not every device counts; a figure for the log ends no training
-        torch.accelerator.reset_peak_memory_stats(device)  # what follows is the model's
     return 2 * n**3 / min(seconds)
 
 
@@ -61,19 +59,6 @@ def operations(model: Transformer, pairs: list[Pair]) -> float:
     source = sum(len(pair.src) for pair in pairs)
     target = sum(len(pair.tgt) - 1 for pair in pairs)
     return 6.0 * (size(model.encoder) * source + size(model.decoder, model.generator) * target)
-
-
-def accelerator_use(device: torch.device) -> dict[str, float]:
-    """Gigabytes in use of an accelerator, the most so far, and the percentage of time it works."""
-    # For the last, PyTorch needs a package of the maker, such as `nvidia-ml-py`. A CPU has none.
-    if device.type == "cpu":
-        return {}
-    figures = {}
-    with suppress(Exception):  # what devices and such packages may raise is not known here
-        figures["memory"] = round(torch.accelerator.memory_allocated(device) / 2**30, 2)
-        figures["most_memory"] = round(torch.accelerator.max_memory_allocated(device) / 2**30, 2)
-        figures["utilisation"] = torch.cuda.utilization(device)
-    return figures
 
 
 @dataclass
@@ -98,16 +83,15 @@ class Log:
     """The log of a run, `log.jsonl`, and its progress bar; only the first process writes.
 
     A row has the mean loss since the row before it, the speed, and `mfu`, the share of the
-    machine's own speed in products of matrices that the model's operations reached, and of an
-    accelerator its memory; rows come every ten updates and at checkpoints. A continued run drops
-    the rows after its checkpoint, because that part happens again.
+    machine's own speed in products of matrices that the model's operations reached; rows come every
+    ten updates and at checkpoints. A continued run drops the rows after its checkpoint, because
+    that part happens again.
     """
 
     def __init__(self, folder: Path, active: bool, progress: Progress, device: torch.device):
         self.path = folder / "log.jsonl"
         self.active = active
         self.progress = progress
-        self.device = device
         (self.speed,) = over_processes(matrix_speed(device))  # of all processes together
         self.since_row = SinceRow(progress.tokens, progress.seconds)
         self.bar = tqdm(
@@ -162,7 +146,7 @@ class Log:
         figures = {"tokens_per_second": round(speed), "mfu": round(mfu, 4)}
         if progress.skipped:
             figures["skipped"] = progress.skipped
-        self.write(loss=round(mean, 4), lr=lr, **figures, **accelerator_use(self.device))
+        self.write(loss=round(mean, 4), lr=lr, **figures)
         self.bar.set_postfix_str(
             f"update {progress.step}, loss {mean:.3f}, {speed:,.0f} target tokens/s"
             + time_left(progress)

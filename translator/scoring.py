@@ -2,12 +2,9 @@
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
-
-from translator.files import nobody
 
 SCORES = {
     "bleu": "BLEU", "bleu_lower": "BLEU, lower-cased", "bleu_moses": "BLEU, lower-cased, Moses",
@@ -37,15 +34,13 @@ def bleu_of(translations: list[str], references: list[str]) -> float:
 
 
 def score(
-    translations: list[str], references: list[str], language: str = "en",
-    tell: Callable[[str], None] = nobody,
+    translations: list[str], references: list[str], language: str = "en"
 ) -> dict[str, Any]:  # fmt: skip
     """BLEU of a corpus and chrF, each with its signature.
 
     BLEU is 13a cased; lower-cased; lower-cased after Moses tokenisation. For a script without
     spaces, all BLEU is of sacreBLEU's tokens for it. `length` is the length of the translations
-    divided by the length of the references. `tell` is told if BLEU is 0 only because no translation
-    has four tokens.
+    divided by the length of the references.
     """
     from sacrebleu.metrics import BLEU, CHRF
     from sacremoses import MosesTokenizer
@@ -68,11 +63,6 @@ def score(
         scores |= {name: result.score, f"{name}_signature": str(metrics[name].get_signature())}
         if name == "bleu":
             scores["length"] = result.sys_len / max(1, result.ref_len)
-            if not result.totals[-1]:
-                tell(
-                    "no translation has four tokens, and so BLEU is 0, whatever they say; "
-                    "chrF counts letters"
-                )
     return scores
 
 

@@ -204,8 +204,6 @@ def saved_settings(saved: dict[str, Any]) -> Settings:
     """
     if not isinstance(saved, dict):
         raise TypeError("it lists no settings")
-    if strange := [name for name, value in saved.items() if isinstance(value, bool)]:
-        raise TypeError(f"{strange[0]} is true or false, and not a number or a word")
     if modern := saved.get("modern"):
         advice = "build the model there, then load its weights"
         raise TypeError(f"its layers {modern} are since_2017's: {advice}")

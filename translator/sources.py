@@ -251,8 +251,6 @@ class Corpus:
         if data == "captions":
             return caption_pairs(split, *self.languages)
         if data.startswith("hf:"):
-            if data.startswith(("hf::", "hf:@")) or data == "hf:":
-                raise Refused("hf: needs the name of a set, hf:NAME or hf:NAME:CONFIG")
             return hub_pairs(data.removeprefix("hf:"), split, *self.languages)
         if self.folder:
             return read_parallel(self.folder, split, *self.languages)

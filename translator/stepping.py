@@ -15,7 +15,6 @@ from torch import Tensor, nn
 import the_annotated_transformer as tat
 from the_annotated_transformer import Transformer
 from translator.agreement import compare
-from translator.files import nobody
 
 
 class StepwiseDecoder(tat.CachedDecoder):
@@ -62,7 +61,7 @@ class StepwiseDecoder(tat.CachedDecoder):
 
 
 @torch.inference_mode()
-def check_stepwise(model: Transformer, tell: Callable = nobody) -> None:
+def check_stepwise(model: Transformer) -> None:
     """Raise Refused for the first part of a model that gives something else step by step."""
     # A layer that mixes positions elsewhere than in its attentions is such, or a cross-attention
     # that depends on where its query is: in a beam, the rows of a source stand in for positions. So
@@ -85,7 +84,7 @@ def check_stepwise(model: Transformer, tell: Callable = nobody) -> None:
         return torch.cat([layer(position, None, mask, None) for position in x.split(1, 1)], dim=1)
 
     def check(name: str, part: nn.Module, at_once: Callable, in_steps: Callable) -> Tensor:
-        return compare(name, part, "cannot be decoded step by step", at_once, in_steps, tell)
+        return compare(name, part, "cannot be decoded step by step", at_once, in_steps)
 
     with tat.evaluating(model):
         memory = model.encode(src, mask).expand(2, -1, -1)
