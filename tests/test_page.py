@@ -166,6 +166,19 @@ def test_nothing_is_wider_than_the_screen(shared_page):
         tab.keyboard.press("Escape")
 
 
+def test_the_contents_close_and_give_the_focus_back(shared_page):
+    tab = shared_page(390)
+    for close in (lambda: tab.keyboard.press("Escape"), lambda: tab.mouse.click(380, 800)):
+        tab.locator("#contents").click()
+        tab.locator("#toc a").nth(2).focus()
+        close()
+        tab.locator("#toc").wait_for(state="hidden")
+        assert tab.locator("#contents").get_attribute("aria-expanded") == "false"
+    tab.locator("#contents").click()
+    tab.keyboard.press("Escape")
+    assert tab.evaluate("document.activeElement.id") == "contents"
+
+
 def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):
     """At each a question, then numbers; it marks a part of the figure and names a section."""
     tab = shared_page()
