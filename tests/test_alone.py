@@ -37,6 +37,7 @@ def test_what_is_written_takes_its_place_when_it_is_whole(monkeypatch, tmp_path)
     assert mine.read_text() == "hours of work"
     companion.whole(mine, b"new")
     assert mine.read_bytes() == b"new" and len([*tmp_path.iterdir()]) == 1
+    shutil.copy(ROOT / "practice" / "clinic.ipynb", mine)
     with pytest.raises(SystemExit, match="is the notebook itself"):
         page.main(mine, mine)
     with pytest.raises(ValueError, match="is the notebook itself"):

@@ -327,8 +327,7 @@ def test_the_page_runs_it(pages, browser):
     tab, problems = offline_tab(browser)
     tab.goto(pages["en"].as_uri())
     tab.locator("#run-button").click()
-    drawn = "document.getElementById('run-out').textContent.includes('->')"
-    tab.wait_for_function(drawn, timeout=120_000)
+    tab.locator("#run-out", has_text="->").wait_for(timeout=120_000)
     text = tab.locator("#run-out").inner_text()
     assert text.startswith("5904 parameters, seed 1\n")
     assert re.search(r"update +50, +\d+ s left: loss \d\.\d\d", text)

@@ -126,19 +126,16 @@ def test_what_the_text_tries_is_done_in_the_page(shared_page):
     """A call of `translate` in the text is a button; switches and sentence are the page's."""
     tab = shared_page()
     bar = tab.locator("#your-sentence")
-    for switch, call, translation in (
-        ("positions", "positions=False", "A man chases a dog."),
-        ("scaling", "scaling=False", "A dog is taking pictures of a dog, wearing."),
-    ):
-        reach(tab, f"button.call:has-text('{call}')").click()
-        bar.locator("output", has_text=translation).wait_for()  # as the answer in the text has it
-        assert not bar.locator(f"[name={switch}]").is_checked()
+    reach(tab, "button.call:has-text('positions=False')").click()
+    # as the answer in the text has it
+    bar.locator("output", has_text="A man chases a dog.").wait_for()
+    assert not bar.locator("[name=positions]").is_checked()
     figure = tab.locator(".explorer > div").first
-    scaling = "figure => figure.explored.result && figure.explored.state.switches.scaling"
-    assert figure.evaluate(scaling) is False
-    bar.locator("[name=scaling]").check()
-    bar.locator("output", has_text="A dog is taking a picture of a man.").wait_for()
-    assert figure.evaluate(scaling) is True
+    positions = "figure => figure.explored.result && figure.explored.state.switches.positions"
+    assert figure.evaluate(positions) is False
+    bar.locator("[name=positions]").check()
+    bar.locator("output", has_text="A dog chases a man.").wait_for()
+    assert figure.evaluate(positions) is True
 
 
 def walk(tab) -> None:
@@ -164,6 +161,19 @@ def test_nothing_is_wider_than_the_screen(shared_page):
         right_edge = "document.querySelector('.walk').getBoundingClientRect().right"
         assert tab.evaluate(right_edge) <= width
         tab.keyboard.press("Escape")
+
+
+def test_the_contents_close_and_give_the_focus_back(shared_page):
+    tab = shared_page(390)
+    for close in (lambda: tab.keyboard.press("Escape"), lambda: tab.mouse.click(380, 800)):
+        tab.locator("#contents").click()
+        tab.locator("#toc a").nth(2).focus()
+        close()
+        tab.locator("#toc").wait_for(state="hidden")
+        assert tab.locator("#contents").get_attribute("aria-expanded") == "false"
+    tab.locator("#contents").click()
+    tab.keyboard.press("Escape")
+    assert tab.evaluate("document.activeElement.id") == "contents"
 
 
 def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):
@@ -752,7 +762,7 @@ def test_a_prediction_is_checked_and_counted(browser, committed_page):
     right_number = int(answer.locator("strong").first.text_content().rstrip("."))
     wrong_button = question.locator("button").nth(0 if right_number != 1 else 1)
     waiting = tab.locator(".awaiting")
-    assert waiting.count() >= 7 and waiting.first.get_attribute("open") is None
+    assert waiting.count() > 1 and waiting.first.get_attribute("open") is None
 
     wrong_button.focus()
     tab.keyboard.press("Enter")

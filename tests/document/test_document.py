@@ -196,3 +196,10 @@ def test_the_readme_has_the_commands_that_ci_runs():
         option_names = {*parameters, "json", *(settings if command == "train" else ())}
         used = {name.replace("-", "_") for name in re.findall(r"--([a-z-]+)", options)}
         assert used <= option_names
+
+
+def test_nothing_names_the_machine_it_was_made_on():
+    """In no text file that git tracks."""
+    command = ["git", "-C", ROOT, "grep", "-IlE", r"/root/|/home/\w|/work/\w"]
+    files = subprocess.run(command, capture_output=True, text=True).stdout.split()
+    assert files == [Path(__file__).relative_to(ROOT).as_posix()]

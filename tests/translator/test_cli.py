@@ -192,6 +192,14 @@ def test_a_model_that_cannot_translate_says_so_before_it_is_trained(tmp_path, mo
     assert read_tensors(tmp_path / "run" / "best" / "model.safetensors")[1]["step"] == 1
 
 
+def test_a_model_without_the_state_of_its_training_is_not_trained_over(run, tmp_path, capsys):
+    out = tmp_path / "averaged"
+    assert main(f"average {run} --last 2 --out {out}".split()) == 0
+    before = contents(out)
+    error = refused(capsys, training(out, "--steps 40"))
+    assert "is a model without the state of its training" in error and contents(out) == before
+
+
 def test_a_run_goes_on_without_its_data(tmp_path, capsys):
     """It keeps its tokens, wherever the corpus is. So short a run is called short."""
     data = caption_files(tmp_path / "data", train=100, val=100)
