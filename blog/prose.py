@@ -26,7 +26,7 @@ OWN_IDS = {  # those of the template
     "explorer-figure", "explorer-content", "top", "contents", "left", "theme", "toc", "content",
     "your-sentence", "style-base", "style-learn", "learned", "patients", "clinic", "trainer",
     "clinic-frame", "road", "road-home", "micropython", "micropython-wasm", "explorer-weights",
-    "place", "where",
+    "place", "where", "ways",
 }  # fmt: skip
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 parse = functools.partial(BeautifulSoup, features="html.parser")  # a piece of HTML as a tree
@@ -110,8 +110,10 @@ class Prose(IPythonRenderer):
             return picture
         self.live += 1
         # the picture stands there until the figure does; once is enough for the page's size
-        content = picture if self.live == 1 else f"<span>{alt}</span>"
-        return f'<span class="explorer" data-number="{self.live}">{content}</span>'
+        first = self.live == 1
+        content = picture if first else f"<span>{alt}</span>"
+        figure = f'<span class="explorer" data-number="{self.live}">{content}</span>'
+        return f'<span id="ways"></span>{figure}' if first else figure
 
     def inline_svg(self, file: Path) -> Tag:
         """The file's <svg>. Its ids must differ from the page's, because it becomes part of it."""

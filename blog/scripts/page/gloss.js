@@ -36,13 +36,28 @@ const ENGLISH = {
  *  @param {string} sentence @returns {string[]} */
 export const gloss = (sentence) => ENGLISH[sentence.trim()]?.split(" ") ?? [];
 
+const spelled = (/** @type {string} */ english) => english.replaceAll("-", " ");
+
+/** The English of each of a sentence's tokens: that of a word stands at its first piece.
+ *  @param {string} sentence @param {string[]} tokens */
+export function glossOf(sentence, tokens) {
+  const english = gloss(sentence).values();
+  return tokens.map((token) =>
+    token.startsWith("▁") ? spelled(english.next().value ?? "") : "",
+  );
+}
+
+/** A German token's name with its English behind it. */
+export const glossed = (/** @type {string} */ name, /** @type {string} */ english) =>
+  english && english !== name ? `${name} ‘${english}’` : name;
+
 /** A sentence with its English above its words.
  *  @param {string} sentence @returns {(string | HTMLElement)[]} */
 export function interlinear(sentence) {
   const english = gloss(sentence);
   if (!english.length) return [sentence];
   return sentence.split(" ").flatMap((word, i) => {
-    const above = el("rt", { lang: "en", textContent: english[i].replaceAll("-", " ") });
+    const above = el("rt", { lang: "en", textContent: spelled(english[i]) });
     const ruby = el("ruby", {}, word, above);
     return i ? [" ", ruby] : [ruby];
   });

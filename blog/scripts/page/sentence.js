@@ -143,7 +143,6 @@ export function startSentence() {
     "600px",
   );
   for (const host of hosts) bar.panels.observe(host);
-  for (const figure of figures) bar.live.observe(figure);
   lightSymbols();
   for (const code of all("main section.prose code")) makeCall(code);
 }
