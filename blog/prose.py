@@ -21,12 +21,22 @@ from blog import editions
 TITLE = "# @title "  # the first line of a folded cell, as in notebook.py
 ONE_SCREEN = "one_screen"  # the page that listing.py makes; has a style of its own
 LIVE = "images/live_figure.png"  # in its place, the page has the figure that it is a picture of
+# what a cell prints that says nothing to a page's reader: of his machine, of an exercise's place
+# that nobody can fill here, a bar of progress
+UNSEEN = re.compile(r"Python \d|(?s:.*nothing is there yet\.)")
+PROGRESS = re.compile(r"^.*\d%\|.*\|.*\n", re.MULTILINE)
+# pandas puts the name of the index below the names of the columns
+TWO_HEADS = re.compile(
+    r"(<thead>\s*<tr[^>]*>\s*)<th></th>((?:(?!</tr>).)*)</tr>\s*<tr>\s*"
+    r"<th>([^<]+)</th>(?:\s*<th></th>)+\s*</tr>",
+    re.DOTALL,
+)
 OWN_IDS = {  # those of the template
     "search", "search-close", "query", "results", "found", "card", "walk", "walk-title", "vega",
     "explorer-figure", "explorer-content", "top", "contents", "left", "theme", "toc", "content",
     "your-sentence", "style-base", "style-learn", "learned", "patients", "clinic", "trainer",
     "clinic-frame", "road", "road-home", "micropython", "micropython-wasm", "explorer-weights",
-    "place", "where",
+    "place", "where", "ways",
 }  # fmt: skip
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 parse = functools.partial(BeautifulSoup, features="html.parser")  # a piece of HTML as a tree
@@ -110,8 +120,10 @@ class Prose(IPythonRenderer):
             return picture
         self.live += 1
         # the picture stands there until the figure does; once is enough for the page's size
-        content = picture if self.live == 1 else f"<span>{alt}</span>"
-        return f'<span class="explorer" data-number="{self.live}">{content}</span>'
+        first = self.live == 1
+        content = picture if first else f"<span>{alt}</span>"
+        figure = f'<span class="explorer" data-number="{self.live}">{content}</span>'
+        return f'<span id="ways"></span>{figure}' if first else figure
 
     def inline_svg(self, file: Path) -> Tag:
         """The file's <svg>. Its ids must differ from the page's, because it becomes part of it."""
@@ -158,12 +170,31 @@ def cells_of_the_page(notebook: nbformat.NotebookNode) -> list[nbformat.Notebook
     # Without those that are for a hosted notebook only.
     cells = [cell for cell in notebook.cells if "active-ipynb" not in cell.metadata.get("tags", [])]
     for cell in cells:
-        printed = [output.get("text", "") for output in cell.get("outputs", [])]
-        if any("nothing is there yet." in text for text in printed):
-            cell.outputs = []  # said of an exercise's empty place, which nobody can fill here
+        outputs = cell.get("outputs", [])
+        if any(UNSEEN.match(output.get("text", "")) for output in outputs):
+            cell.outputs = []
+        for output in outputs:
+            if "text" in output:
+                output.text = PROGRESS.sub("", output.text)
+            if table := output.get("data", {}).get("text/html"):
+                output.data["text/html"] = TWO_HEADS.sub(r"\1<th>\3</th>\2</tr>", table)
         if cell.source.startswith(TITLE) and cell.cell_type == "code":
             cell.metadata.title, _, cell.source = cell.source.removeprefix(TITLE).partition("\n")
-    return [piece for cell in cells for piece in at_headings(cell)]
+    return [piece for cell in joined(cells) for piece in at_headings(cell)]
+
+
+def joined(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """The same, with the folds of Part 0 that follow each other as one."""
+    tops = [i for i, cell in enumerate(cells) if cell.source.startswith("# ")]  # title, Part 0
+    end = tops[2] if len(tops) > 2 else 0
+    folds: list[nbformat.NotebookNode] = []
+    for cell in cells[:end]:
+        if folds and all("title" in c.metadata for c in (folds[-1], cell)):
+            folds[-1].metadata.title += f" · {cell.metadata.title}"
+            folds[-1].source += f"\n\n\n{cell.source}"
+        else:
+            folds.append(cell)
+    return folds + cells[end:]
 
 
 def render_prose(notebook: nbformat.NotebookNode, prose: Prose) -> None:

@@ -189,15 +189,18 @@ def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):
         explanation = tab.locator(".walk-text > div:last-child")
         assert tab.locator(section).count() == 1
         assert not explanation.inner_text()  # not before the answer
-        tab.locator(".walk-answers button").first.click()
+        if len(titles) % 2:
+            tab.locator(".walk-answers button").first.click()
+        else:
+            tab.locator("text=show the answer ▶").click()
         assert tab.locator(".walk-answers .right").count() == 1
         assert any(c.isdigit() for c in explanation.inner_text())
-        tab.keyboard.press("ArrowRight")
+        if len(titles) < 10:
+            tab.keyboard.press("ArrowRight")
     assert [title.split(".")[0] for title in titles] == [str(n) for n in range(1, 11)]
     assert len(marks) == 10
     translation = "document.querySelector('.explorer > div').explored.result.translation"
     assert tab.evaluate(translation) in explanation.inner_text()
-    assert tab.locator("text=next ▶").is_disabled()
     tab.locator("text=◀ back").click()
     tab.mouse.click(4, 450)  # outside; nothing there is pressed
     assert not tab.locator("#walk-title").is_visible()
@@ -208,6 +211,10 @@ def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):
     tab.locator("#walk-home").click()  # from the section back to where one was
     tab.locator(".walk[open]").wait_for()
     assert tab.locator("#walk-title").inner_text() == titles[6]
+    tab.locator(".walk-part[data-part=softmax]").click()
+    tab.locator("text=start reading ▶").click()
+    assert not tab.locator("#walk-title").is_visible()
+    assert tab.url.endswith(tab.locator("#road").get_attribute("href"))
 
 
 # the code and the formulas whose colours others have, for a checker that looks at every element
@@ -705,7 +712,7 @@ def test_a_panel_answers_the_keyboard_and_the_bar_folds(shared_page):
     panel.locator("tbody tr").nth(4).locator("td").nth(3).click()
     panel.locator(".panel-causes strong", has_text="“einer” looks at “auf”").wait_for()
     assert panel.locator(".panel-strip").count() == 3
-    fold = tab.locator("#your-sentence button").last
+    fold = tab.locator("#your-sentence > button").last
     for visible in (False, True):
         fold.click()
         assert tab.locator("#your-words").is_visible() == visible

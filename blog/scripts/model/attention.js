@@ -37,8 +37,7 @@ export class MultiHeadedAttention {
     /** Heads that are set to zero, from 0. @type {Set<number>} */
     this.off = new Set();
     this.scaling = true; // whether scores are divided by √d_k
-    /** Of a head, what computes it in place of Equation (1).
-     *  @type {((head: number) => OwnAttention | false) | null} */
+    /** What computes a head in place of Equation (1). @type {OwnAttention | null} */
     this.own = null;
   }
 
@@ -99,7 +98,7 @@ export class MultiHeadedAttention {
     const valueWidth = this.W_v.weight.shape[0] / this.h;
     /** @type {Part} */
     const part = [head * keyWidth, keyWidth, head * valueWidth, valueWidth];
-    const own = this.own?.(head);
+    const { own } = this;
     if (own && visible.every((seen) => seen === visible[0])) return own(queries, visible[0], part);
     return queries.flatMap((query, t) =>
       own ? own([query], visible[t], part) : attention(query, visible[t], part, this.divisor),

@@ -32,9 +32,56 @@ const ENGLISH = {
   "Ein Hund fotografiert einen Mann.": "a dog photographs a man",
 };
 
+// words that the model takes for similar to theirs
+const NEIGHBOURS = `asiaten Asians berg mountain bilder pictures brille glasses bücher books couch
+couch dame lady damen ladies das the der the es it familie family feld field fenster window fluss
+river foto photo fotos photos gebäude building gehsteig pavement hafen harbour handtasche handbag
+haus house holz wood hunde dogs hunden dogs hundes dog’s jacke jacket jemand somebody jungen boys
+kind child kindern children kleidern dresses kleidung clothes kleiner little koch cook küche kitchen
+küste coast lastwagen lorry leuten people mannes man’s meer sea menschen people männern men mänteln
+coats mädchen girl oberteil top overall overalls parkbank park-bench parkplatz car-park personen
+people reihe row rucksack backpack schnurrbart moustache schuhe shoes sees lake’s straße street
+stuhl chair tisch table tochter daughter ufer shore als when alt old alte old alten old außerhalb
+outside bei at beim at-the beobachten watch beobachtet watches betrachten look-at blau blue blaue
+blue blauer blue damit with-it darauf on-it dem the denen whom dessen whose dies this drei three
+durch through etwas something fotografieren photograph für for gehen go grauer grey großen big großer
+big großes big heben lift hinauf up hinaus out hüpft hops ihrem her ihres her ist is jagen chase
+kleine small kleines small lesen read liegt lies läuft runs macht makes nachdem after nahe near neben
+beside nur only oder or rennt runs repariert repairs rot red rote red roter red runden round schauen
+look schaut looks schläft sleeps schnell fast seine his seinen his seiner his singt sings sitzende
+sitting sitzender sitting spielen play sprechen speak spricht speaks springen jump statt instead steht
+stands tag day tanzt dances tragen wear trinkt drinks verfolgt pursues voll full vom from-the von of
+vor before weiß white wobei while über over zum to-the zurück back zuschauen watch zuschaut watches
+zwei two älterer elderly`.split(/\s+/);
+
+/** Of all of them, and of the ready sentences', in small letters. @type {Map<string, string>} */
+const WORDS = new Map();
+for (let i = 0; i < NEIGHBOURS.length; i += 2) WORDS.set(NEIGHBOURS[i], NEIGHBOURS[i + 1]);
+for (const [sentence, english] of Object.entries(ENGLISH).reverse()) {
+  const words = sentence.toLowerCase().match(/[\p{L}\d]+/gu) ?? [];
+  for (const [i, word] of words.entries()) WORDS.set(word, english.split(" ")[i]);
+}
+
 /** The English of each of its words; nothing for a sentence that isn't among them.
  *  @param {string} sentence @returns {string[]} */
 export const gloss = (sentence) => ENGLISH[sentence.trim()]?.split(" ") ?? [];
+
+const spelled = (/** @type {string} */ english) => english.replaceAll("-", " ");
+
+/** The English of each of a sentence's tokens: that of a word stands at its first piece.
+ *  @param {string} sentence @param {string[]} tokens */
+export function glossOf(sentence, tokens) {
+  const english = gloss(sentence).values();
+  return tokens.map((token) =>
+    token.startsWith("▁") ? spelled(english.next().value ?? "") : "",
+  );
+}
+
+/** A German token's name with its English behind it, by default that of a word that stands alone. */
+export const glossed = (
+  /** @type {string} */ name,
+  english = spelled(WORDS.get(name.toLowerCase()) ?? ""),
+) => (english && english !== name ? `${name} ‘${english}’` : name);
 
 /** A sentence with its English above its words.
  *  @param {string} sentence @returns {(string | HTMLElement)[]} */
@@ -42,7 +89,7 @@ export function interlinear(sentence) {
   const english = gloss(sentence);
   if (!english.length) return [sentence];
   return sentence.split(" ").flatMap((word, i) => {
-    const above = el("rt", { lang: "en", textContent: english[i].replaceAll("-", " ") });
+    const above = el("rt", { lang: "en", textContent: spelled(english[i]) });
     const ruby = el("ruby", {}, word, above);
     return i ? [" ", ruby] : [ruby];
   });

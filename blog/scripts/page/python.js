@@ -5,7 +5,7 @@ import { byId } from "./dom.js";
 import { liveContent } from "./engine.js";
 import { startWorker } from "./worker.js";
 
-/** @typedef {{ code: string, name: string, plugged: boolean, sentence: string, all: boolean }}
+/** @typedef {{ code: string, name: string, plugged: boolean, sentence: string }}
  *  Question */
 /** What came of it: a result (python/judge.js, python/plug.js), or an error, or it was `stopped` by
  *  the reader or too `late`, after so many seconds.

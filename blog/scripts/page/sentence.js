@@ -71,7 +71,7 @@ class SentenceOfThePage {
   async follow(text, { switches = this.switches, from, keep = true } = {}) {
     const sentence = text.trim();
     if (!sentence || (sentence === this.sentence && same(switches, this.switches))) return;
-    const { engine, language } = await liveContent();
+    const { engine, language, sentence: first } = await liveContent();
     if (!engine) return;
     const numbers = { count: engine.source(sentence).length, most: LONGEST };
     const isLong = numbers.count > LONGEST;
@@ -79,6 +79,7 @@ class SentenceOfThePage {
     if (this.bar.refuse(isLong ? refusal : "")) return;
     Object.assign(this, { sentence, switches });
     this.bar.fill(sentence, switches);
+    document.body.classList.toggle("other-sentence", sentence !== first);
     if (keep) store(sentence);
     for (const figure of this.figures) if (figure !== from) figure.ask(sentence, switches);
     Panels.follow(engine, sentence, switches);
@@ -143,7 +144,6 @@ export function startSentence() {
     "600px",
   );
   for (const host of hosts) bar.panels.observe(host);
-  for (const figure of figures) bar.live.observe(figure);
   lightSymbols();
   for (const code of all("main section.prose code")) makeCall(code);
 }
@@ -154,24 +154,36 @@ function addPanels(/** @type {string} */ heading) {
   const host = Object.assign(el("div"), { begins: section });
   endOf(section).after(host); // behind what the section shows of ours
   for (const name of PLACES[heading]) Panels.add(host, name);
+  for (let part = section.nextElementSibling; part && part !== host; part = part.nextElementSibling)
+    for (const chart of all(".chart", part))
+      chart.dataset.note = say("This picture shows the text’s sentence; yours is below it.");
   return [host];
 }
 
-/** A call in the text that the page can do is a button. @param {HTMLElement} code */
+/** A call in the text that the page can do is a button. Once it is out of sight, the page follows
+ *  again what it followed before. @param {HTMLElement} code */
 function makeCall(code) {
   const [, sentence, name] = code.textContent?.match(CALL) ?? [];
   if (!sentence || code.closest("button, a, pre")) return;
+  const switches = { ...asBuilt(), ...(name && { [name]: false }) };
+  /** @type {{ sentence: string, switches: Switches } | null} */
+  let before = null;
   const properties = { className: "call", title: say("Do it in this page") };
-  const call = button(
-    "",
-    () => {
-      yourSentence.bar.fold(false);
-      yourSentence.follow(sentence, { switches: { ...asBuilt(), ...(name && { [name]: false }) } });
-    },
-    properties,
-  );
+  const call = button("", onclick, properties);
+  async function onclick() {
+    await yourSentence.begin();
+    before ??= { sentence: yourSentence.sentence, switches: yourSentence.switches };
+    yourSentence.bar.fold(false);
+    yourSentence.follow(sentence, { switches, keep: false });
+  }
   code.replaceWith(call);
   call.append(code);
+  watch([call], (isSeen) => {
+    if (isSeen || !before) return;
+    if (yourSentence.sentence === sentence)
+      yourSentence.follow(before.sentence, { switches: before.switches, keep: false });
+    before = null;
+  });
   yourSentence.beside(call);
 }
 

@@ -7,7 +7,7 @@ import { button, el } from "./dom.js";
 import { isolated, say } from "./language.js";
 import { recall, remember } from "./memory.js";
 
-const NEAR_PANEL = "800px"; // in which the bar is shown
+const NEAR_PANEL = "800px"
 
 export class SentenceBar {
   field = el("input", {
@@ -27,12 +27,11 @@ export class SentenceBar {
     ariaLabel: say("Fold this bar away"),
   });
   form = el("form", { id: "your-sentence" });
-  /** Panels. @type {Set<Element>} */
-  near = new Set();
-  /** Live ones in view, which have a field of their own. @type {Set<Element>} */
-  figures = new Set();
-  panels = this.watch(this.near, NEAR_PANEL);
-  live = this.watch(this.figures, "0px");
+  /** Panels; the first that comes near has the bar shown, and then it stays. */
+  panels = new IntersectionObserver(
+    (entries) => entries.some(({ isIntersecting }) => isIntersecting) && this.appear(),
+    { rootMargin: NEAR_PANEL },
+  );
 
   /** Put it into the page; what is typed or switched there is followed by `page`.
    *  @param {Config} config @param {typeof import("./sentence.js").yourSentence} page */
@@ -41,7 +40,9 @@ export class SentenceBar {
     this.boxes = switchBoxes(config, (switches) => page.follow(page.sentence, { switches }));
     const name = el("label", { htmlFor: "your-words" }, say("Your sentence"));
     const send = el("button", {}, say("Follow"));
-    form.append(name, field, send, this.result, this.boxes.host, this.sure, folding);
+    const model = el("details", {}, el("summary", {}, say("the model")), this.boxes.host);
+    model.open = matchMedia("(min-width: 30rem)").matches; // a phone has no room
+    form.append(name, field, send, folding, this.result, this.sure, model);
     document.body.append(form);
     this.fold(recall("sentenceFolded", false));
     field.addEventListener("input", () => field.setCustomValidity(""));
@@ -59,23 +60,16 @@ export class SentenceBar {
     remember("sentenceFolded", isFolded);
   }
 
-  /** Shown when a panel is near, and no live figure is in view. */
-  place() {
-    const { classList } = this.form;
-    classList.toggle("shown", this.near.size > 0 && this.figures.size === 0);
-    const takesRoom = classList.contains("shown") && !classList.contains("folded");
-    document.body.classList.toggle("with-sentence", takesRoom);
+  appear() {
+    this.panels.disconnect();
+    this.form.classList.add("shown");
+    this.place();
   }
 
-  /** @param {Set<Element>} elements @param {string} rootMargin */
-  watch(elements, rootMargin) {
-    const changed = (/** @type {IntersectionObserverEntry[]} */ entries) => {
-      for (const { isIntersecting, target } of entries)
-        if (isIntersecting) elements.add(target);
-        else elements.delete(target);
-      this.place();
-    };
-    return new IntersectionObserver(changed, { rootMargin });
+  place() {
+    const { classList } = this.form;
+    const takesRoom = classList.contains("shown") && !classList.contains("folded");
+    document.body.classList.toggle("with-sentence", takesRoom);
   }
 
   /** Say why a sentence isn't followed; whether there is a reason. @param {string} reason */
@@ -103,7 +97,7 @@ export class SentenceBar {
     this.result.replaceChildren("→ ", ...words);
     const doubts = Trust.doubts(sentence, tokenizer, language);
     const before = whole ? [say("Before: {translation}", { translation: whole.translation })] : [];
-    this.sure.textContent = [...before, Trust.verdict(steps), ...doubts].join(" ");
+    this.sure.textContent = [Trust.verdict(steps), ...before, ...doubts].join(" ");
     this.sure.classList.toggle("warning", Trust.guessing(steps) || doubts.length > 0);
   }
 }

@@ -6,12 +6,12 @@ import { plug } from "./plug.js";
 
 /** @param {import("./judge.js").World} world
  *  @param {import("../page/python.js").Question} question */
-export function answerOf(world, { code, name, plugged, sentence, all }) {
+export function answerOf(world, { code, name, plugged, sentence }) {
   try {
     world.interpreter.load("_mine", code);
     if (!world.interpreter.hasFunction("_mine", name)) throw refusal("missing", name);
     const src = world.translator.source(sentence);
-    return { result: plugged ? plug(world, name, src, all) : judge(world, name, src) };
+    return { result: plugged ? plug(world, name, src) : judge(world, name, src) };
   } catch (error) {
     const { message } = /** @type {Error} */ (error);
     return {

@@ -14,9 +14,8 @@ const MORE_TOKENS = 20; // that a translation may have than its sentence
 
 /** What the model translates greedily with the reader's function in it, and `own` without.
  *  @param {World} world @param {string} name of the function
- *  @param {number[]} src ids of the sentence
- *  @param {boolean} all whether attention is that of all heads, or of one */
-export function plug({ interpreter, translator, progress }, name, src, all) {
+ *  @param {number[]} src ids of the sentence */
+export function plug({ interpreter, translator, progress }, name, src) {
   const { model, tokenizer } = translator;
   const own = greedyDecode(model, src);
   /** @type {Call} */
@@ -24,7 +23,7 @@ export function plug({ interpreter, translator, progress }, name, src, all) {
     progress();
     return interpreter.call("_mine", name, given);
   };
-  const changes = CHANGES[name]?.(model, call, all, interpreter) ?? [];
+  const changes = CHANGES[name]?.(model, call, interpreter) ?? [];
   const before = changes.map(([owner, method]) => owner[method]);
   for (const [owner, method, value] of changes) owner[method] = value;
   try {
@@ -42,18 +41,12 @@ export function plug({ interpreter, translator, progress }, name, src, all) {
 }
 
 /** @type {Record<string, (
- *    model: any, call: Call, all: boolean, interpreter: Interpreter) => Change[]>} */
+ *    model: any, call: Call, interpreter: Interpreter) => Change[]>} */
 const CHANGES = {
-  attention(model, call, all, interpreter) {
-    const heads = all
-      ? ["encoder", "decoder", "cross"].flatMap((kind) => model.heads(kind))
-      : [model.encoder.layers[0].self_attn];
+  attention(model, call, interpreter) {
+    const heads = ["encoder", "decoder", "cross"].flatMap((kind) => model.heads(kind));
     const attention = asAttention(call, interpreter);
-    return heads.map((attn) => [
-      attn,
-      "own",
-      (/** @type {number} */ head) => (all || head === 1) && attention,
-    ]);
+    return heads.map((attn) => [attn, "own", attention]);
   },
   layer_norm(model, call) {
     const norms = [model.encoder, model.decoder].flatMap(({ norm, layers }) => [

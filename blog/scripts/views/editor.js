@@ -47,8 +47,6 @@ class Editor {
     this.stop = button(say("Stop"), () => this.stopper.abort(), { hidden: true });
     const put = say("Put it into the model");
     this.put = button(put, () => this.run(true), { hidden: !pluggable });
-    this.where = whichHeads();
-    this.where.hidden = name !== "attention";
     this.output = el("output");
     this.fold = this.makeFold(task);
   }
@@ -74,7 +72,7 @@ class Editor {
   }
 
   makeFold(/** @type {string} */ task) {
-    const { name, field, check, stop, put, where, output } = this;
+    const { name, field, check, stop, put, output } = this;
     const take = button(say("Take mine.py along"), () => {
       keep(name, field.value);
       download();
@@ -91,7 +89,7 @@ class Editor {
         textContent: `${task} ${say("Python in plain lists. It is compared with the live model, for your sentence. Escape, then Tab, leaves the field.")} ${say("MicroPython, a small Python without packages, runs your function.")}`,
       }),
       field,
-      el("div", { className: "controls" }, check, stop, put, where, take, again),
+      el("div", { className: "controls" }, check, stop, put, take, again),
       output,
     );
     fold.dataset.function = name;
@@ -111,7 +109,6 @@ class Editor {
         name: this.name,
         plugged,
         sentence: yourSentence.current(),
-        all: this.where.value === "all",
       });
     } catch (error) {
       this.show("wrong", /** @type {Error} */ (error).message);
@@ -147,16 +144,6 @@ class Editor {
     }
     if (answer.printed) this.output.append(el("pre", { textContent: answer.printed }));
   }
-}
-
-function whichHeads() {
-  const one = say("layer {layer}, head {head}", { layer: 1, head: 2 });
-  const options = { one, all: say("all heads of the model") };
-  return el(
-    "select",
-    { ariaLabel: say("Where in the encoder") },
-    ...Object.entries(options).map(([value, name]) => el("option", { value }, name)),
-  );
 }
 
 /** @param {{ sentence: string }} question

@@ -10,13 +10,13 @@
 // figure; it changes nothing but what is drawn.
 
 import { LONGEST } from "../model/decoding.js";
-import { all, byId, el } from "../page/dom.js";
+import { all, byId, el, watch } from "../page/dom.js";
 import { gloss } from "../page/gloss.js";
 import { direction, openOnPaper, say } from "../page/language.js";
 import * as Changes from "./figure/changes.js";
 import { listen } from "./figure/controls.js";
 import { drawMaps } from "./figure/maps.js";
-import { clearestStep, drawStep, stop } from "./figure/steps.js";
+import { clearestStep, drawStep, sameStep, stop } from "./figure/steps.js";
 import { drawStrips, lightUp } from "./figure/strips.js";
 import { TokenNames } from "./figure/tokens.js";
 import { asBuilt, switchBoxes } from "./switches.js";
@@ -125,7 +125,8 @@ export class Figure {
     const sentence = blank ? before : state.sentence.trim();
     if (!sentence) return false;
     // what was done to another one
-    if (sentence !== before) this.changes = Changes.none();
+    const old = sentence === before ? this.result : null;
+    if (!old) this.changes = Changes.none();
     state.shown = sentence;
     try {
       await this.answered(question.signal);
@@ -139,8 +140,8 @@ export class Figure {
     this.fade(blank);
     if (!blank) this.warn(sentence);
     state.whole = true;
-    const first = clearestStep(this.result, this.whole);
-    state.step = Math.min(this.result.target.length, step ?? first);
+    step ??= old ? sameStep(this.result, old, state.step) : clearestStep(this.result);
+    state.step = Math.min(this.result.target.length, step);
     this.draw();
     return !blank;
   }
@@ -304,8 +305,14 @@ export class Figure {
         ? say("Tap a word to hide it from the model")
         : say("Click a word to hide it from the model");
     if (!engine) return;
-    this.boxes = switchBoxes(engine.config, (switches) => this.switch(switches));
-    $("switches").append(say("In the model: "), this.boxes.host);
+    const { first } = options;
+    this.boxes = switchBoxes(engine.config, (switches) => this.switch(switches), first);
+    $("switches").append(first ? say("The model ") : say("In the model: "), this.boxes.host);
+    if (first)
+      watch([this.root.host], (isSeen) => {
+        // what was tried here is not to follow the reader down the page
+        if (!isSeen && this.result && Changes.restorable(this)) this.restore();
+      });
     this.boxes.show(this.state.switches);
   }
 }

@@ -4,7 +4,7 @@
 
 import { largest } from "../model/tensors.js";
 import { el } from "../page/dom.js";
-import { gloss, interlinear } from "../page/gloss.js";
+import { gloss, glossed, glossOf, interlinear } from "../page/gloss.js";
 import { isolated, say, told } from "../page/language.js";
 import { BREAKS, PANELS } from "./panels/kinds.js";
 
@@ -56,10 +56,20 @@ export async function look(of) {
     ids.map((id) => isolated(tokenizer.spell(tokenizer.pieces[id])));
   /** @type {Computed} */
   const facts = await (of.facts ??= engine.ask("facts", { sentence, switches }));
+  const source = name(facts.src);
+  const tokens = facts.src.map((id) => tokenizer.pieces[id]);
+  const english = glossOf(sentence, tokens);
   return {
     ...facts,
-    ...{ config, switches, name, pieces: tokenizer.pieces },
-    source: name(facts.src),
+    ...{ config, switches, name, source, pieces: tokenizer.pieces },
+    // with their English, if the sentence has some
+    german: source.map((token, t) => glossed(token, english[t])),
+    near: facts.near.map((rows) =>
+      rows.map(({ id, cosine }) => {
+        const [token] = name([id]);
+        return { id, cosine, name: english.some(Boolean) ? glossed(token) : token };
+      }),
+    ),
     written: name(facts.ids.slice(0, -1)),
     predicted: name(facts.ids.slice(1)),
     ask: (/** @type {string} */ what, /** @type {object} */ asked) =>
@@ -69,7 +79,7 @@ export async function look(of) {
 
 /** The choices of a kind with their names, for this sentence.
  *  @param {Choice} choice @param {Facts} f @returns {[number | string, string][]} */
-function choices(choice, { config, source, predicted }) {
+function choices(choice, { config, german, predicted }) {
   if (choice === "kind")
     return [
       ["cross", say("cross-attention")],
@@ -82,7 +92,7 @@ function choices(choice, { config, source, predicted }) {
       ["own", say("the sentence that you follow")],
     ];
   if (choice === "step") return predicted.map((name, t) => [t, `${t + 1}: ${name}`]);
-  if (choice === "token" || choice === "key") return source.map((name, t) => [t, name]);
+  if (choice === "token" || choice === "key") return german.map((name, t) => [t, name]);
   return Array.from({ length: choice === "layer" ? config.N : config.h }, (_, i) => [
     i,
     `${i + 1}`,

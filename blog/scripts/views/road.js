@@ -60,8 +60,7 @@ class Road {
     /** Ids of headings that were read. @type {string[]} */
     this.read = recall("road", []);
     this.begin = el("a", { id: "road" });
-    const walk = document.getElementById("walk"); // comes second
-    (walk ?? document.querySelector(".explorer"))?.before(this.begin, " ");
+    document.getElementById("ways")?.prepend(this.begin); // before the walk
     // from the trainer or the editor
     const textContent = say("↩ back to the road");
     const onclick = () => (this.home.hidden = true);

@@ -25,24 +25,62 @@ export function withHead(switches, kind, place) {
   return { ...switches, off: { ...switches.off, [kind]: now } };
 }
 
-/** Names and what they mean. @type {["positions" | "scaling" | "mask", string, string][]} */
-const NAMES = [
-  ["positions", say("positions"), say("The positions that are added to the German words")],
-  ["scaling", say("÷ √dₖ"), say("The division of attention’s scores by the square root of d_k")],
-  ["mask", say("mask"), say("The mask that hides what a word of the translation is followed by")],
+/** `isOn` in some switches, which are `turned` on or off.
+ *  @typedef {{ name: string, text: string, title: string, isOn: (switches: Switches) => boolean,
+ *    turned: (switches: Switches, on: boolean) => Switches }} Switch */
+
+/** @param {"positions" | "scaling" | "mask"} name @param {string} text @param {string} title
+ *  @returns {Switch} */
+const flag = (name, text, title) => ({
+  ...{ name, text, title },
+  isOn: (switches) => switches[name],
+  turned: (switches, on) => ({ ...switches, [name]: on }),
+});
+const MASK = say("The mask that hides what a word of the translation is followed by");
+const FLAGS = [
+  flag("positions", say("positions"), say("The positions that are added to the German words")),
+  flag(
+    "scaling",
+    say("÷ √dₖ"),
+    say("The division of attention’s scores by the square root of d_k"),
+  ),
+  flag("mask", say("mask"), MASK),
 ];
+
+/** A kind of attention, all its heads. @param {Kind} name @param {string} text
+ *  @param {string} title @param {string[]} places of its heads @returns {Switch} */
+const attention = (name, text, title, places) => ({
+  ...{ name, text, title },
+  isOn: ({ off }) => off[name].length < places.length,
+  turned: ({ off, ...others }, on) => ({ ...others, off: { ...off, [name]: on ? [] : places } }),
+});
+/** Those of the page's first screen: its sentence needs each.
+ *  @param {string[]} places @returns {Switch[]} */
+const firstOnes = (places) => [
+  attention("cross", say("looks at the German sentence"), say("Cross-attention"), places),
+  attention(
+    "decoder",
+    say("looks at its own words"),
+    say("The decoder’s self-attention"),
+    places,
+  ),
+  flag("mask", say("never looks ahead"), MASK),
+];
+
 const KINDS = { encoder: say("encoder"), decoder: say("decoder"), cross: say("cross-attention") };
 
 /** Boxes and a list, whose `show(switches)` shows them; `changed(switches)` is told of a change.
- *  @param {Config} config @param {(switches: Switches) => void} changed */
-export function switchBoxes({ N, h }, changed) {
+ *  @param {Config} config @param {(switches: Switches) => void} changed
+ *  @param {boolean} [isFirst] whether it is the page's first screen that has them */
+export function switchBoxes({ N, h }, changed, isFirst = false) {
   let shown = asBuilt();
-  const boxes = NAMES.map(([name, text, title]) => {
+  const places = Array.from({ length: N * h }, (_, i) => `${1 + Math.floor(i / h)} ${1 + (i % h)}`);
+  const boxes = (isFirst ? firstOnes(places) : FLAGS).map(({ name, text, title, ...one }) => {
     const box = el("input", { type: "checkbox", name });
-    box.addEventListener("change", () => changed({ ...shown, [name]: box.checked }));
-    return { name, box, label: el("label", { title }, box, ` ${text}`) };
+    box.addEventListener("change", () => changed(one.turned(shown, box.checked)));
+    return { box, isOn: one.isOn, label: el("label", { title }, box, ` ${text}`) };
   });
-  const heads = headList(N, h);
+  const heads = headList(places);
   heads.addEventListener("change", () => {
     const [kind, place] = heads.value.split(":");
     const { off } = asBuilt();
@@ -52,24 +90,23 @@ export function switchBoxes({ N, h }, changed) {
     "span",
     { class: "switches", role: "group", "aria-label": say("Switches of the model") },
     ...boxes.map(({ label }) => label),
-    el("label", {}, `${say("head off")} `, heads),
+    ...(isFirst ? [] : [el("label", {}, `${say("head off")} `, heads)]),
   );
   const show = (/** @type {Switches} */ switches) => {
     shown = switches;
-    for (const { name, box } of boxes) box.checked = switches[name];
+    for (const { isOn, box } of boxes) box.checked = isOn(switches);
     showHeads(heads, switches.off);
   };
   show(shown);
   return { host, show };
 }
 
-/** @param {number} N @param {number} h */
-function headList(N, h) {
-  const heads = Array.from({ length: N * h }, (_, i) => [1 + Math.floor(i / h), 1 + (i % h)]);
+function headList(/** @type {string[]} */ places) {
   const groups = Object.entries(KINDS).map(([kind, label]) => {
-    const options = heads.map(([layer, head]) => {
+    const options = places.map((place) => {
+      const [layer, head] = place.split(" ");
       const text = say("layer {layer}, head {head}", { layer, head });
-      return el("option", { value: `${kind}:${layer} ${head}` }, text);
+      return el("option", { value: `${kind}:${place}` }, text);
     });
     return el("optgroup", { label }, ...options);
   });

@@ -30,8 +30,8 @@ export function verdict(/** @type {Step[]} */ steps) {
   const unsure = guessing(steps);
   return say(
     unsure
-      ? "The model is guessing: it gives its tokens {share} (geometric mean)."
-      : "The model gives its tokens {share} (geometric mean).",
+      ? "The model is guessing. How sure: {share}."
+      : "How sure: {share}.",
     { share: `${Math.round(100 * confidence(steps))}%` },
   );
 }

@@ -35,7 +35,7 @@ class Walk {
   /** @type {Facts | null} of the sentence that was followed last */
   facts = null;
   stop = 0;
-  /** @type {Record<number, string>} by stop: what was clicked */
+  /** @type {Record<number, string>} by stop: what was clicked, "" if the answer was shown */
   answered = {};
   title = el("h2", { id: "walk-title" });
   sentence = el("p", { className: "walk-whose" });
@@ -43,7 +43,7 @@ class Walk {
   count = el("span", { className: "walk-count" });
   mark = shape("rect", { class: "walk-mark" });
   back = button(say("◀ back"), () => this.show(this.stop - 1), { ariaLabel: say("Previous stop") });
-  next = button(say("next ▶"), () => this.show(this.stop + 1), { ariaLabel: say("Next stop") });
+  next = button("", () => this.goOn());
   start = button(INVITATION, () => this.open(), { id: "walk" });
   home = button(say("↩ back to the walk"), () => this.open(), { id: "walk-home", hidden: true });
   link = el("a", { textContent: say("Read the section"), onclick: () => this.leave(true) });
@@ -71,7 +71,7 @@ class Walk {
     overThePage(this.dialog);
     this.dialog.addEventListener("keydown", ({ key, altKey, ctrlKey, metaKey }) => {
       if (altKey || ctrlKey || metaKey) return;
-      if (key === "ArrowRight") this.show(this.stop + 1);
+      if (key === "ArrowRight") this.goOn();
       if (key === "ArrowLeft") this.show(this.stop - 1);
     });
   }
@@ -104,9 +104,27 @@ class Walk {
     }
   }
 
+  /** To the answer, then to the next stop, and from the last one to the text. */
+  goOn() {
+    if (!(this.stop in this.answered)) {
+      this.answered[this.stop] = "";
+      this.show(this.stop);
+    } else if (this.stop < STOPS.length - 1) this.show(this.stop + 1);
+    else {
+      this.leave(false);
+      document.getElementById("road")?.click();
+    }
+  }
+
+  nameNext() {
+    const isLast = this.stop === STOPS.length - 1;
+    const way = isLast ? say("start reading ▶") : say("next ▶");
+    this.next.textContent = this.stop in this.answered ? way : say("show the answer ▶");
+  }
+
   show(/** @type {number} */ number) {
     if (!this.facts) return;
-    this.stop = Math.max(0, Math.min(STOPS.length - 1, number));
+    this.stop = Math.max(0, number);
     const { part, title, section } = STOPS[this.stop];
     this.title.textContent = `${this.stop + 1}. ${title}`;
     this.sentence.replaceChildren(...interlinear(this.facts.sentence));
@@ -114,16 +132,11 @@ class Walk {
     const box = this.figure.querySelector(`[data-part="${part}"]`);
     this.link.href = section ? `#${section}` : (box?.getAttribute("href") ?? "");
     this.count.textContent = say("{stop} of {all}", { stop: this.stop + 1, all: STOPS.length });
-    this.disable(this.back, this.stop === 0, this.next);
-    this.disable(this.next, this.stop === STOPS.length - 1, this.back);
-    this.point_at(part);
-  }
-
-  /** @param {HTMLButtonElement} button @param {boolean} at_end @param {HTMLButtonElement} other */
-  disable(button, at_end, other) {
     // a disabled button would lose the focus, and with it the keys
-    if (at_end && document.activeElement === button) other.focus();
-    button.disabled = at_end;
+    if (this.stop === 0 && document.activeElement === this.back) this.next.focus();
+    this.back.disabled = this.stop === 0;
+    this.nameNext();
+    this.point_at(part);
   }
 
   /** A question with its answers; what is told appears when one of them has been clicked. */
@@ -136,6 +149,7 @@ class Walk {
     const answer = (/** @type {string} */ choice) => {
       if (!(stop in answered)) Guesses.add(choice === right);
       answered[stop] = choice;
+      this.nameNext();
       const results = names.map((name) => {
         const mark = name === right ? "✓" : name === choice ? "✗" : "";
         const className = { "✓": "right", "✗": "wrong", "": "" }[mark];
@@ -173,10 +187,10 @@ class Walk {
 }
 
 export function startWalk() {
-  const place = document.querySelector(".explorer");
+  const place = document.getElementById("ways");
   const figure = document.querySelector(".arch-fig");
   if (!place || !figure) return;
   const walk = new Walk(figure);
   document.body.append(walk.home);
-  place.before(walk.start);
+  place.append(walk.start);
 }

@@ -42,13 +42,18 @@ function step_to_follow(predicted, steps) {
   return sure.length ? sure.indexOf(Math.min(...sure)) : 0;
 }
 
+/** Whom we follow, by sentence: no other one when something is switched off in the model.
+ *  @type {Map<string, number>} */
+const words = new Map();
+
 /** What is computed of a sentence, and whom we follow through it: the word that looks hardest at
  *  another one, the head that shows it, and the step at which the model is least sure of a word.
  *  @param {Trace} f as views/panels.js has it */
 export function followed(f) {
   const { config, layers, predicted, source, steps } = f;
   const head = Math.min(1, config.h - 1);
-  const word = word_to_follow(source, layers[0].weights[head]);
+  const word = words.get(f.sentence) ?? word_to_follow(source, layers[0].weights[head]);
+  words.set(f.sentence, word);
   const step = step_to_follow(predicted, steps);
   const { logits, cross, decoder } = steps[step];
   const p = softmax(logits);
@@ -76,7 +81,7 @@ const among = (names, right, n = 4) =>
 const written_before = (f) => f.written.slice(1, f.step + 1).join(" ");
 
 /** The row most like that of the word that we follow. @param {Facts} f */
-const nearest = (f) => f.name([f.near[f.word][0].id])[0];
+const nearest = (f) => f.near[f.word][0].name;
 
 /** How many hidden units are above zero for it. @param {Facts} f */
 const active_units = ({ layer, word }) =>
@@ -106,18 +111,18 @@ export const STOPS = [
       ),
       row(say("tokens"), code(f.source.join(" | "))),
       row(say("ids"), code(f.src.join("  "))),
-      say("We follow “{token}”, token {id}.", { token: f.source[f.word], id: f.src[f.word] }),
+      say("We follow “{token}”, token {id}.", { token: f.german[f.word], id: f.src[f.word] }),
     ],
   },
   {
     part: "source embedding",
     title: say("A token becomes a vector"),
     ask: (f) => [
-      say("Which of these has a row most like that of “{token}”?", { token: f.source[f.word] }),
+      say("Which of these has a row most like that of “{token}”?", { token: f.german[f.word] }),
       among(
-        f.source.filter(
-          (name, t) =>
-            is_word(name) && t !== f.word && !f.near[f.word].some(({ id }) => id === f.src[t]),
+        f.german.filter(
+          (_, t) =>
+            is_word(f.source[t]) && t !== f.word && !f.near[f.word].some(({ id }) => id === f.src[t]),
         ),
         nearest(f),
       ),
@@ -136,7 +141,7 @@ export const STOPS = [
         code(
           f.near[f.word]
             .slice(0, 5)
-            .map(({ id, cosine }) => `${f.name([id])[0]} ${cosine.toFixed(2)}`)
+            .map(({ name, cosine }) => `${name} ${cosine.toFixed(2)}`)
             .join("   "),
         ),
       ),
@@ -163,23 +168,23 @@ export const STOPS = [
     title: say("Every token looks at all others"),
     whose: (f) =>
       say("“{token}” looks at (layer 1, head {head})", {
-        token: f.source[f.word],
+        token: f.german[f.word],
         head: f.head + 1,
       }),
     ask: (f) => [
       say("Whom does “{token}” look at most, in head {head} of the first layer?", {
-        token: f.source[f.word],
+        token: f.german[f.word],
         head: f.head + 1,
       }),
-      among(f.source, strongest(f.source, f.own, 1)[0][0]),
-      strongest(f.source, f.own, 1)[0][0],
+      among(f.german, strongest(f.german, f.own, 1)[0][0]),
+      strongest(f.german, f.own, 1)[0][0],
     ],
     tell: (f) => [
       say(
         "In the first layer, the query of “{token}” is compared with the key of every token. A softmax turns the scores into weights, and the token receives the values, weighed. Here is head {head} of {h}:",
-        { token: f.source[f.word], head: f.head + 1, h: f.config.h },
+        { token: f.german[f.word], head: f.head + 1, h: f.config.h },
       ),
-      bars(strongest(f.source, f.own)),
+      bars(strongest(f.german, f.own)),
     ],
   },
   {
@@ -215,7 +220,7 @@ export const STOPS = [
       const names = ["0–25%", "25–50%", "50–75%", "75–100%"];
       return [
         say("How many of its hidden units are above zero for “{token}”?", {
-          token: f.source[f.word],
+          token: f.german[f.word],
         }),
         names,
         names[Math.min(3, Math.floor(4 * share))],
@@ -275,14 +280,14 @@ export const STOPS = [
         "It has written “{written}”. Which source token does it look at most before it goes on?",
         { written: written_before(f) },
       ),
-      among(f.source, strongest(f.source, f.cross, 1)[0][0]),
-      strongest(f.source, f.cross, 1)[0][0],
+      among(f.german, strongest(f.german, f.cross, 1)[0][0]),
+      strongest(f.german, f.cross, 1)[0][0],
     ],
     tell: (f) => [
       say(
         "Its queries meet the keys of the memory. The mean over the heads of the layer before the last shows what it looks at before it writes the next token:",
       ),
-      bars(strongest(f.source, f.cross)),
+      bars(strongest(f.german, f.cross)),
     ],
   },
   {

@@ -40,14 +40,31 @@ export function hide({ hidden }, i) {
   if (!hidden.delete(i)) hidden.add(i);
 }
 
+const WITHOUT = {
+  encoder: say("Without the encoder’s self-attention. "),
+  decoder: say("Without the decoder’s self-attention, which looks at what it has written. "),
+  cross: say("Without cross-attention, which looks at the German sentence. "),
+};
+
+const ATTENTIONS = /** @type {Kind[]} */ (Object.keys(WITHOUT));
+
+/** Whether none of its heads is left.
+ *  @param {Kind} kind @param {Result} result @param {Switches} switches */
+export const isGone = (kind, { maps }, { off }) => off[kind].length === maps[kind].flat().length;
+
 function list(/** @type {Figure} */ { changes: { hidden }, result, state, names }) {
   const { positions, scaling, mask, off } = state.switches;
-  const zeroed = Object.values(KINDS).flatMap(({ name }, i) =>
-    Object.values(off)[i].map((place) => `${name.toLowerCase()} ${place.replace(" ", "/")}`),
+  const [gone, others] = [true, false].map((is) =>
+    ATTENTIONS.filter((kind) => isGone(kind, result, state.switches) === is),
   );
+  const zeroed = others
+    .flatMap((kind) =>
+      off[kind].map((place) => `${KINDS[kind].name.toLowerCase()} ${place.replace(" ", "/")}`),
+    );
   const name = (/** @type {number} */ i) => `“${names.spell(result.source, [i])}”`;
   const joined = (/** @type {string[]} */ texts) => ({ names: texts.join(say(", ")) });
   return [
+    ...gone.map((kind) => WITHOUT[kind]),
     zeroed.length ? say("Set to zero (layer/head): {names}. ", joined(zeroed)) : "",
     positions ? "" : say("Without the positions of the source. "),
     scaling ? "" : say("Without the division by √d_k. "),
@@ -59,7 +76,7 @@ function list(/** @type {Figure} */ { changes: { hidden }, result, state, names 
 function effect(/** @type {Figure} */ { whole, result, options }) {
   if (!whole) return [];
   const [before, now] = [whole.translation, result.translation];
-  if (before === now) return [say("The translation is the same as without it.")];
+  if (before === now) return [say("The translation stays the same.")];
   const rest = [say("Before: "), el("span", {}, ...Trust.marked(before, now))];
   if (options.first) return rest; // which shows the translation right above
   return [say("Now: "), el("strong", {}, ...Trust.marked(now, before)), el("br"), ...rest];
@@ -99,7 +116,7 @@ function tellChoices(/** @type {Figure} */ { $, changes: { taken }, result, whol
   const share = (/** @type {Result} */ { steps }) =>
     `${Math.round(100 * Trust.confidence(steps))}%`;
   const cost = whole
-    ? say(" The sentence has now {now} per token (geometric mean); the model’s own has {before}.", {
+    ? say(" How sure: {now}; the model’s own sentence: {before}.", {
         now: share(result),
         before: share(whole),
       })

@@ -1,6 +1,7 @@
 // The maps of a result's attention: which one is chosen, and all of them, small.
 
 import { el, pixels, rowsOf } from "../../page/dom.js";
+import { glossed, glossOf } from "../../page/gloss.js";
 import { say } from "../../page/language.js";
 import { restorable } from "./changes.js";
 import { heat } from "../panels/parts.js";
@@ -102,8 +103,8 @@ export function drawMaps(figure) {
   drawHeat(figure);
 }
 
-function drawHeat(/** @type {Figure} */ { $, state, view }) {
-  const { kind, layer, head } = state;
+function drawHeat(/** @type {Figure} */ { $, state, view, result }) {
+  const { kind, layer, head, shown } = state;
   const { queries, keys, weights, first, all } = view;
   const attention = { attention: KINDS[kind].name, layer, head: headName(head) };
   const title = say("{attention}, layer {layer}, {head}", attention);
@@ -117,11 +118,18 @@ function drawHeat(/** @type {Figure} */ { $, state, view }) {
     kind === "decoder" &&
     keys[k].members[0] > Math.max(...queries[q].members) &&
     weights[q][k] === 0;
-  const names = [queries, keys].map((items) => items.map(({ text }) => text));
+  const english = glossOf(shown, result.source);
+  const [rowNames, columnNames] = [queries, keys].map((items, side) =>
+    items.map(({ text, members }) =>
+      KINDS[kind][side ? "keys" : "queries"] === "source"
+        ? glossed(text, english[members[0]])
+        : text,
+    ),
+  );
   const weight = (/** @type {number} */ q, /** @type {number} */ k) =>
     isMasked(q, k) ? null : weights[q][k];
   const most = LARGEST_MAP_CELLS;
-  $("heat").replaceChildren(heat(names[0], names[1], weight, title, { most }));
+  $("heat").replaceChildren(heat(rowNames, columnNames, weight, title, { most }));
 }
 
 /** @param {HTMLElement & { value: string }} select @param {Head[]} values @param {Head} chosen */

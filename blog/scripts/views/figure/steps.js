@@ -119,13 +119,16 @@ export function play(figure) {
   }, STEP_MS);
 }
 
-/** Where a figure rests: at the first word that is not in the `whole` model's translation, else at
- *  the step, from the second on, that looks at one word hardest.
- *  @param {Result} result @param {Result | null} whole */
-export function clearestStep({ maps, predicted, source }, whole) {
-  const before = inCommon(predicted, whole?.predicted ?? predicted);
-  const changed = predicted.findIndex((_, t) => !before.has(t));
-  if (changed >= 0) return 1 + changed;
+/** The step that writes what a step wrote before something was changed.
+ *  @param {Result} result @param {Result} old @param {number} step of it */
+export function sameStep({ predicted }, old, step) {
+  const places = [...inCommon(predicted, old.predicted)];
+  return 1 + (places.find(([, before]) => before === step - 1)?.[0] ?? step - 1);
+}
+
+/** Where a figure rests: at the step, from the second on, that looks at one word hardest.
+ *  @param {Result} result */
+export function clearestStep({ maps, predicted, source }) {
   const [heads] = maps.cross.slice(-1);
   const words = [...source.keys()].filter(
     (k) => /\p{L}{2}/u.test(source[k]) && !isMarker(source[k]),

@@ -3,9 +3,10 @@
 
 import { plain } from "../../model/tokeniser.js";
 import { el } from "../../page/dom.js";
-import { gloss } from "../../page/gloss.js";
+import { glossOf } from "../../page/gloss.js";
 import { direction, say } from "../../page/language.js";
 import * as Trust from "../trust.js";
+import { isGone } from "./changes.js";
 import { headName, opacity, weightsOf } from "./maps.js";
 import { isMarker } from "./tokens.js";
 
@@ -35,13 +36,12 @@ function listItem({ names }, tokens, i, attributes, classes, ...below) {
 function drawSource(/** @type {Figure} */ figure) {
   const { hidden } = figure.changes;
   const { source } = figure.result;
-  const english = gloss(figure.state.shown);
-  let word = 0; // of the gloss: the next one
-  const items = source.map((token, i) => {
-    const begins = english.length > 0 && token.startsWith("▁");
-    const name = begins ? english[word++].replaceAll("-", " ") : "";
-    const below = english.length ? [el("small", { lang: "en" }, name)] : [];
-    const pressed = i < source.length - 1 ? { "aria-pressed": hidden.has(i) } : {};
+  const english = glossOf(figure.state.shown, source);
+  const isReady = english.some(Boolean);
+  const items = source.map((_, i) => {
+    const below = isReady ? [el("small", { lang: "en" }, english[i])] : [];
+    const title = hidden.has(i) ? say("Click to show it again") : say("Click to hide it");
+    const pressed = i < source.length - 1 ? { "aria-pressed": hidden.has(i), title } : {};
     return listItem(figure, source, i, pressed, hidden.has(i) ? "gone" : "", ...below);
   });
   figure.$("source").replaceChildren(...items);
@@ -82,7 +82,9 @@ export function lightUp(figure, side = "target", i = figure.state.step - 1) {
   const { $, result, state } = figure;
   const { head } = state;
   const layer = Math.min(state.layer, result.maps.cross.length);
-  const row = (/** @type {Kind} */ kind) => weightsOf(result, kind, layer, head)[i] ?? [];
+  const isBlind = (/** @type {Kind} */ kind) => isGone(kind, result, state.switches);
+  const row = (/** @type {Kind} */ kind) =>
+    isBlind(kind) ? [] : (weightsOf(result, kind, layer, head)[i] ?? []);
   /** @param {string} strip @param {Numbers} weights */
   const shade = (strip, weights) =>
     figure.all(`#${strip} button`).forEach((button, k) => {

@@ -35,10 +35,10 @@ export const PANELS = {
   vectors: [
     say("A token becomes a vector"),
     ["token"],
-    ({ name, near, source, src, rows, embedded }, { token }) => {
+    ({ near, source, src, rows, embedded }, { token }) => {
       const count = rows[token].length;
       const [before, after] = [size(rows[token]).toFixed(2), size(embedded[token]).toFixed(2)];
-      const similar = near[token].map(({ id, cosine }) => `${name([id])[0]} ${cosine.toFixed(2)}`);
+      const similar = near[token].map(({ name, cosine }) => `${name} ${cosine.toFixed(2)}`);
       return [
         row(say("tokens"), code(source.join(" | "))),
         row(say("ids"), code(src.join("  "))),
@@ -77,8 +77,8 @@ export const PANELS = {
     ["layer", "head", "token", "key"],
     (f, { layer, head, token, key }, choose) => [
       heat(
-        f.source,
-        f.source,
+        f.german,
+        f.german,
         (q, k) => f.layers[layer].weights[head][q][k],
         say("Attention weights of the encoder"),
         { chosen: [token, key], choose: (q, k) => choose({ token: q, key: k }) },
@@ -118,7 +118,7 @@ export const PANELS = {
   neurons: [
     say("Which neurons answer"),
     ["layer", "token"],
-    ({ layers, source }, { layer, token }) => {
+    ({ layers, german, source }, { layer, token }) => {
       const { inner } = layers[layer];
       const neurons = largest(inner[token], 3);
       const strongest = neurons
@@ -131,10 +131,10 @@ export const PANELS = {
       return [
         say(
           "Of {all} neurons, {active} are above zero for “{token}”. The strongest are {strongest}. The first of these answers to the tokens of the sentence like this:",
-          { all: inner[token].length, active, token: source[token], strongest },
+          { all: inner[token].length, active, token: german[token], strongest },
         ),
         bars(
-          places.map((t) => [source[t], answers[t], t === token]),
+          places.map((t) => [german[t], answers[t], t === token]),
           (value) => value.toFixed(2),
         ),
         ...(silent ? [say("For the other {count} tokens it is zero.", { count: silent })] : []),
@@ -162,14 +162,14 @@ export const PANELS = {
   cross: [
     say("Where the decoder looks"),
     ["layer", "head"],
-    ({ predicted, source, steps }, { layer, head }) => [
+    ({ predicted, german, steps }, { layer, head }) => [
       heat(
         predicted,
-        source,
+        german,
         (q, k) => steps[q].cross[layer][0][head][k],
         say("Weights of the cross-attention"),
       ),
-      ...cutting(predicted, source),
+      ...cutting(predicted, german),
       say(
         "Each row is a step, with the token that it writes: where the decoder looked before it wrote that.",
       ),
@@ -294,14 +294,14 @@ function replacement(N, kind, layers) {
  *  softmax of the row.
  *  @param {Facts} f @param {number} layer @param {number} head
  *  @param {number} q @param {number} k */
-function causes({ layers, config, source, switches }, layer, head, q, k) {
+function causes({ layers, config, german, switches }, layer, head, q, k) {
   const { queries, keys, ...ofLayer } = layers[layer];
   const [scores, weights] = [ofLayer.scores[head][q], ofLayer.weights[head][q]];
   const width = queries[0].length / config.h;
   const part = [head * width, (head + 1) * width];
   const [query, key] = [queries[q].slice(...part), keys[k].slice(...part)];
   const scale = top(query, key);
-  const words = { weight: weights[k].toFixed(3), query: source[q], key: source[k] };
+  const words = { weight: weights[k].toFixed(3), query: german[q], key: german[k] };
   const title = say("Where the weight {weight} comes from: “{query}” looks at “{key}”", words);
   const strongest = largest(weights, LISTED_KEYS);
   const listed = strongest.includes(k) ? strongest : [...strongest.slice(0, -1), k];
@@ -323,7 +323,7 @@ function causes({ layers, config, source, switches }, layer, head, q, k) {
       ? []
       : [row(say("divided by √{width}", { width }), code(divided))]),
     row(say("softmax of the row"), code(`e^${score(k)} / ${say("sum over all keys")} = ${share}`)),
-    bars(listed.map((i) => [`${source[i]} (${score(i)})`, weights[i], i === k])),
+    bars(listed.map((i) => [`${german[i]} (${score(i)})`, weights[i], i === k])),
     say("In brackets the scores of this row, the largest first; the bars are the weights."),
   );
 }

@@ -64,11 +64,15 @@ export function scrolling(title, content, name = "") {
   return el("div", { class: `panel-scroll ${name}`.trim(), ...attributes }, content);
 }
 
+/** A token, and its English small. @param {string} name */
+const label = (name) =>
+  name.split(/(?= ‘)/).map((text, i) => (i ? el("small", { lang: "en" }, text) : text));
+
 /** A table with names of columns and rows. @param {string} kind @param {Node} corner
  *  @param {(Node | string)[]} columns @param {[string, Node[]][]} rows */
 function named(kind, corner, columns, rows) {
   const head = [corner, ...columns.map((name) => el("th", { scope: "col" }, name))];
-  const body = rows.map(([name, cells]) => [el("th", { scope: "row" }, name), ...cells]);
+  const body = rows.map(([name, cells]) => [el("th", { scope: "row" }, ...label(name)), ...cells]);
   return el("table", { class: kind }, ...rowsOf(head, body));
 }
 
@@ -107,7 +111,7 @@ export function heat(queries, keys, weight, title, { chosen, choose, most = MOST
     };
     return el("td", attributes, share >= 0.1 ? text.replace(/^0(?=\.)/, "") : "");
   };
-  const names = columns.map((key) => el("span", {}, key));
+  const names = columns.map((key) => el("span", {}, ...label(key)));
   const rows = queries.slice(0, most).map((query, q) => {
     const cells = columns.map((_, k) => cell(q, k));
     return /** @type {[string, Node[]]} */ ([query, cells]);
