@@ -107,17 +107,18 @@ def themed(spec: dict[str, Any], theme: int) -> str:
 
 def drawing(spec: dict[str, Any]) -> str:
     """The chart as SVG, in the colours of both themes, between which the page's style chooses."""
-    light, dark = (COLOUR.split(svg_of(themed(spec, theme))) for theme in (0, 1))
+    light, dark = (COLOUR.split(svg_of(spec, theme)) for theme in (0, 1))
     pairs = zip(light, dark, strict=True)
     svg = "".join(day if day == night else f"light-dark({day},{night})" for day, night in pairs)
     width = int(re.search(r'width="(\d+)', svg)[1])
     return svg.replace("<svg", f'<svg style="min-width: {LEAST_SCALE * width:.0f}px"', 1)
 
 
-def svg_of(text: str) -> str:
+def svg_of(spec: dict[str, Any], theme: int) -> str:
     """What Vega draws of a specification, in fewer letters, with ids that no other drawing has."""
-    svg = re.sub(r"rgb\((.*?)\)", in_hex, vl_convert.vegalite_to_svg(text, vl_version=VERSION))
-    chart = zlib.crc32(re.sub('"config": .*', "", text).encode())
+    svg = vl_convert.vegalite_to_svg(themed(spec, theme), vl_version=VERSION)
+    svg = re.sub(r"rgb\((.*?)\)", in_hex, svg)
+    chart = zlib.crc32(json.dumps(spec).encode())
     for n, name in enumerate(re.findall(r' id="(\w+)"', svg)):  # Vega counts on from chart to chart
         svg = re.sub(rf'(["#]){name}\b', rf"\g<1>c{chart}-{n}", svg)
     svg = re.sub(r' (role|aria-(?!label)\w+)="[^"]*"', "", svg)

@@ -13,6 +13,7 @@ import torch
 from bs4 import BeautifulSoup
 
 import the_annotated_transformer as tat
+from blog import charts
 from blog.page import SENTENCE
 from blog.prose import HEADINGS, anchor_name
 from blog.times import contents, minutes
