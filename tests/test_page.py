@@ -177,6 +177,18 @@ def test_the_contents_close_and_give_the_focus_back(shared_page):
     assert tab.evaluate("document.activeElement.id") == "contents"
 
 
+def test_a_chart_is_drawn_in_both_themes_and_once_more_for_a_phone():
+    """No two drawings share an id, by which a colour of the other one would be found."""
+    rows = [{"step": x, "loss": x * y, "model": y} for x in range(3) for y in (1, 2)]
+    whole, narrow = charts.drawings(tat.curves(rows, "step", "loss", "model").to_dict(), 600)
+    assert "light-dark(#" in whole
+    assert float(re.search(r' width="([\d.]+)', narrow)[1]) < 400
+    letters = [*"abcdefghij"]
+    maps = [tat.heatmap(torch.eye(10) * n, letters, letters).to_dict() for n in (1, 2)]
+    ids = [set(re.findall(r' id="([^"]+)"', charts.drawing(spec))) for spec in maps]
+    assert all(ids) and not ids[0] & ids[1]
+
+
 def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):
     """At each a question, then numbers; it marks a part of the figure and names a section."""
     tab = shared_page()
