@@ -126,3 +126,44 @@ type Mistake = Record<
 >;
 /** What comes from Python when the page is made. */
 type Catalogue = { tests: Record<string, Test>; mistakes: Record<string, Mistake> };
+
+// What a reader writes (python/), and what he searches for.
+
+/** Numbers, and rows of them. */
+type Value = number | boolean | Value[];
+/** Scores of all tokens after some ids. */
+type Scores = (ids: number[]) => number[];
+type Interpreter = import("./python/interpreter.js").Interpreter;
+/** The reader's module is `_mine`; `forms` are WRITTEN's. */
+type World = {
+  interpreter: Interpreter;
+  translator: any; // its fields are changed by plug.js
+  forms: Record<string, [string, string][]>;
+  progress: () => void;
+};
+/** Cases are lists of arguments; `src` has the ids of the sentence. `few` are other cases, and
+ *  `fewScores` other scores, with which a mistake is soon told. */
+type Gate = {
+  cases: (translator: any, src: number[]) => any[][];
+  right: (given: any[], translator: any, src: number[]) => Value;
+  scores?: (translator: any, src: number[], progress: () => void) => Scores;
+  few?: any[][];
+  fewScores?: Scores;
+};
+/** What the page asks of a function. */
+type Asked = { code: string; name: string; plugged: boolean; sentence: string };
+/** What came of it: a result (python/judge.js, python/plug.js), or an error, or it was `stopped` by
+ *  the reader or too `late`, after so many seconds. */
+type Answer = {
+  result?: any;
+  error?: string;
+  line?: string;
+  late?: number;
+  stopped?: boolean;
+  printed: string;
+};
+/** Of a section; code is folded. */
+type Texts = { title: string; text: string; code: string };
+/** A section of the page, and its texts plainly. */
+type Section = Texts & { id: string; plain: Texts };
+type Query = ReturnType<typeof import("./page/search_text.js").queryOf>;

@@ -5,13 +5,6 @@ import { byId } from "./dom.js";
 import { liveContent } from "./engine.js";
 import { startWorker } from "./worker.js";
 
-/** @typedef {{ code: string, name: string, plugged: boolean, sentence: string }}
- *  Question */
-/** What came of it: a result (python/judge.js, python/plug.js), or an error, or it was `stopped` by
- *  the reader or too `late`, after so many seconds.
- *  @typedef {{ result?: any, error?: string, line?: string, late?: number, stopped?: boolean,
- *    printed: string }} Answer */
-
 const LONGEST_PRINTED = 300; // characters
 
 /** One for all editors, made when it is first needed, and again after it had to be ended.
@@ -36,7 +29,7 @@ async function running() {
 }
 
 /** Ask the worker; it is ended after some seconds, or when the reader stops it.
- *  @param {Question} question
+ *  @param {Asked} question
  *  @param {{ seconds: number, signal: AbortSignal, step: (count: number) => void }} options
  *  @returns {Promise<Answer>} */
 export async function askPython(question, { seconds, signal, step }) {

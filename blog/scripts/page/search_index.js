@@ -3,8 +3,6 @@
 import { all, byId } from "./dom.js";
 import { plainOf } from "./search_text.js";
 
-/** @typedef {import("./search_text.js").Section} Section */
-
 export const HEADINGS = "h1, h2, h3, h4";
 const NOTHING = { title: "", text: "", code: "" };
 const PIECE_MILLISECONDS = 12;

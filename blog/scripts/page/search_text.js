@@ -15,10 +15,6 @@ const SAME = [
   ["tokenizer", "tokeniser"],
 ];
 
-/** @typedef {{ title: string, text: string, code: string }} Texts of a section; code is folded */
-/** A section of the page, and its texts plainly.
- *  @typedef {Texts & { id: string, plain: Texts }} Section */
-
 /** Letters as people type them. @param {string} text */
 export const typed = (text) => text.normalize("NFC").toLowerCase().replaceAll("’", "'");
 
@@ -52,8 +48,6 @@ export function queryOf(typing) {
   const enough = phrase.length > 1 || new RegExp(HAN, "u").test(phrase);
   return { words, phrase, others: othersOf(phrase), enough };
 }
-
-/** @typedef {ReturnType<typeof queryOf>} Query */
 
 /** @returns {Texts} */
 export const plainOf = (/** @type {Texts} */ { title, text, code }) => ({

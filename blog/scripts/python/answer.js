@@ -4,8 +4,8 @@ import { refusal } from "./interpreter.js";
 import { judge } from "./judge.js";
 import { plug } from "./plug.js";
 
-/** @param {import("./judge.js").World} world
- *  @param {import("../page/python.js").Question} question */
+/** @param {World} world
+ *  @param {Asked} question */
 export function answerOf(world, { code, name, plugged, sentence }) {
   try {
     world.interpreter.load("_mine", code);

@@ -9,17 +9,6 @@ import { BOS, EOS, PAD } from "../model/tokeniser.js";
 import { refusal } from "./interpreter.js";
 
 /** A model/translator.js, which doesn't declare its fields yet. @typedef {any} Translator */
-/** @typedef {import("./interpreter.js").Value} Value */
-/** @typedef {import("./interpreter.js").Scores} Scores */
-/** Cases are lists of arguments. `src` has the ids of the sentence. `few` are other cases, and
- *  `fewScores` other scores, with which a mistake is soon told.
- *  @typedef {object} Gate
- *  @property {(translator: Translator, src: number[]) => any[][]} cases
- *  @property {(given: any[], translator: Translator, src: number[]) => Value} right
- *  @property {(translator: Translator, src: number[], progress: () => void) => Scores} [scores]
- *  @property {any[][]} [few]
- *  @property {Scores} [fewScores] */
-
 const rows = (/** @type {Iterable<ArrayLike<number>>} */ x) => [...x].map((row) => Array.from(row));
 
 const firstLayer = (/** @type {Translator} */ { model }) => model.encoder.layers[0];

@@ -20,9 +20,6 @@ def arguments(text):
     return [kept(**given) if isinstance(given, dict) else given for given in json.loads(text)]
 `;
 
-/** Numbers, and rows of them. @typedef {number | boolean | Value[]} Value */
-/** Scores of all tokens after some ids. @typedef {(ids: number[]) => number[]} Scores */
-
 /** What the page has a sentence for (views/editor_words.js).
  *  @param {string} name @param {string | number} detail */
 export const refusal = (name, detail = "") => new Error(`told: ${name} ${detail}`);

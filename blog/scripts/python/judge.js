@@ -3,14 +3,6 @@
 import { GATES } from "./gates.js";
 import { refusal } from "./interpreter.js";
 
-/** @typedef {import("./interpreter.js").Value} Value */
-/** @typedef {import("./interpreter.js").Interpreter} Interpreter */
-/** The reader's module is `_mine`; `forms` are WRITTEN's.
- *  @typedef {object} World
- *  @property {Interpreter} interpreter
- *  @property {import("./gates.js").Translator} translator
- *  @property {Record<string, [string, string][]>} forms
- *  @property {() => void} progress */
 /** @typedef {Record<string, any>} Judgement what the page says it of (views/editor_words.js) */
 
 const FEW_TOKENS = 12; // of the sentence tell a mistake as well as all, and sooner

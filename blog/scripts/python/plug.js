@@ -4,8 +4,6 @@ import { greedyDecode } from "../model/decoding.js";
 import { BOS, EOS } from "../model/tokeniser.js";
 import { liveScores } from "./gates.js";
 
-/** @typedef {import("./interpreter.js").Interpreter} Interpreter */
-/** @typedef {import("./judge.js").World} World */
 /** @typedef {(given: any[]) => any} Call */
 /** A method of the model, and what takes its place. @typedef {[any, string, unknown]} Change */
 

@@ -8,10 +8,10 @@ import { Interpreter } from "./interpreter.js";
 
 const PROGRESS_MILLISECONDS = 200; // between two messages
 
-/** @type {import("./judge.js").World} */
+/** @type {World} */
 let world;
 
-/** @param {{ content: any, wasm: string, forms: import("./judge.js").World["forms"] }} page */
+/** @param {{ content: any, wasm: string, forms: World["forms"] }} page */
 async function prepare({ content, wasm, forms }) {
   const translator = await Translator.load(content);
   const interpreter = await Interpreter.load(loadMicroPython, await unpack(wasm), (line) =>

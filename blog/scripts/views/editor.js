@@ -128,7 +128,7 @@ class Editor {
     this.output.replaceChildren(...content);
   }
 
-  async ask(/** @type {import("../page/python.js").Question} */ question) {
+  async ask(/** @type {Asked} */ question) {
     const gateSeconds = this.name === "decode" ? DECODE_SECONDS : GATE_SECONDS;
     const answer = await askPython(question, {
       seconds: question.plugged ? PLUGGED_SECONDS : gateSeconds,

@@ -2,7 +2,6 @@
 
 import { say } from "../page/language.js";
 
-/** @typedef {import("../page/python.js").Answer} Answer */
 /** @typedef {{ right: boolean, words: string }} Verdict */
 
 /** @param {Answer} answer @param {string} sentence that it was tried with

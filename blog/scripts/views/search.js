@@ -6,9 +6,6 @@ import { say } from "../page/language.js";
 import { HEADINGS, sectionsOfPage } from "../page/search_index.js";
 import { excerpt, hitsOf, pattern, plainly, queryOf, typed } from "../page/search_text.js";
 
-/** @typedef {import("../page/search_text.js").Section} Section */
-/** @typedef {import("../page/search_text.js").Query} Query */
-
 const MOST_HITS = 30;
 const SCROLL_MILLISECONDS = [0, 200, 600, 1500]; // charts and panels above still grow
 
