@@ -565,7 +565,7 @@ def export(
         score: for the page, what `evaluate --json` has printed, as a file
         words: a JSON object with the page's other texts in another language
     """
-    from translator.model_folder import read_translator
+    from translator.model_folder import read_translator, write_model
     from translator.processes import use_device
 
     use_device()
@@ -577,7 +577,9 @@ def export(
     if to == "half":
         if quantization:
             raise Refused("--quantization is for ctranslate2 and pages; half is always float16")
-        write_half(folder, out)
+        parameters = read_translator(folder).model.named_parameters()
+        write_model(out, folder, {name: weight.half() for name, weight in parameters})
+        print(f"{out}: float16")
         return
     translator = read_translator(folder)
     if to == "page":
@@ -598,15 +600,6 @@ def export(
     else:
         usage = f"python {out / 'translate.py'} translates standard input"
     print(f"{out}: for {to}, {quantization or 'float32'}; " + usage)
-
-
-def write_half(folder: Path, out: Path) -> None:
-    """Write a model folder with the weights of another in float16."""
-    from translator.model_folder import read_translator, write_model
-
-    parameters = read_translator(folder).model.named_parameters()
-    write_model(out, folder, {name: weight.half() for name, weight in parameters})
-    print(f"{out}: float16")
 
 
 def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | None = None) -> None:
