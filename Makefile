@@ -97,7 +97,7 @@ format: $(READY) $(KATEX) ## format the code, and put the scripts of the program
 	$(BIN)/node blog/bundle.js explain translator/explorer_page/explain.js
 	$(BIN)/node blog/bundle.js translate translator/translator_page/translate.js
 
-address: $(READY) ## write the public address, URL=https://github.com/OWNER/NAME, into notebooks, README, pyproject and CITATION
+address: $(READY) ## write the public address, URL=https://github.com/OWNER/NAME, into notebooks and README
 	$(BIN)/python -m blog address $(URL)
 
 lock: $(READY) ## pin, with hashes, everything that the environment installs, for all systems and Pythons

@@ -80,17 +80,15 @@ def benchmark(
     *, data: Data = "multi30k", src: str = "de", tgt: str = "en", test: str = "test_2016_flickr",
     sizes: Annotated[Counts, Parameter(help="numbers of pairs")] = SIZES,
     starts: tuple[Starts, ...] = ("scratch", "other direction"), seeds: Seeds = (0, 1, 2),
-    steps: Count | None = None, choose: bool = False, only_texts: bool = False,
-    runs: Runs = Path("runs"), changes: Changes = None, rows: Rows = RESULTS,
+    steps: Count | None = None, runs: Runs = Path("runs"), changes: Changes = None, rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
     """Train on 500 pairs, 1,000, ... and score what comes of it.
 
     Each seed draws its own pairs, so the spread over seeds holds what the choice of sentences does,
     too. All sizes share `val`. Settings follow the number of pairs, as `plan` recommends them;
-    those for 500 pairs were tried on `val` by runs of this command with --choose, whose rows have
-    no score on the test set. Seeds come one after the other, each with all sizes. The command can
-    be stopped and given again: an interrupted run continues, and a row that is saved is not trained
-    again.
+    those for 500 pairs were tried on `val` (rows of kind "choice"). Seeds come one after the other,
+    each with all sizes. The command can be stopped and given again: an interrupted run continues,
+    and a row that is saved is not trained again.
 
     "other direction" begins with the weights and the vocabulary of models/multi30k-en-de. That
     model has learned from all 29,000 pairs of Multi30k the other way round, so it has met every
@@ -101,8 +99,6 @@ def benchmark(
     Args:
         test: the split that finished runs are scored on
         steps: updates of a run; by default as `plan` says
-        choose: score on `val` alone, to choose settings
-        only_texts: train nothing, write only the rows of kind "text"
     """
     changes = changes or {}
     languages = src, tgt
@@ -115,13 +111,11 @@ def benchmark(
         if not rows.saved(text_key):
             texts = (load_pairs(str(text), split, *languages) for split in ("train", "val"))
             rows.add(text_key | {"seen": seen(*texts)})
-        if only_texts:
-            continue
         for start in starts:
             settings, updates = recipe(pairs, start != "scratch")
             settings = settings | changes | {"seed": seed}
             updates = steps or updates
-            run_key = {"kind": "choice" if choose else "curve"} | corpus
+            run_key = {"kind": "curve"} | corpus
             run_key |= {"pairs": pairs, "start": start, "seed": seed}
             run_key |= {"updates": updates, "changed": settings}
             if rows.saved(run_key):
@@ -131,13 +125,13 @@ def benchmark(
             run, minutes, again = trained(run, text, languages, start, settings, updates)
             keep = quality.keeping(rows, f"curve {name} {start} {updates}")
             scored = data if data == "multi30k" else str(text)
-            row = run_key | scores_of(run, scored, keep, data, "" if choose else test)
+            row = run_key | scores_of(run, scored, keep, data, test)
             row |= {"cpu_minutes": round(minutes, 2), "continued": again}
             rows.add(row, choose_device())
-            tested = "" if choose else f", test {row['test']['beam']['bleu']:.1f}"
             print(
                 "{pairs:,} pairs, {start}, seed {seed}".format(**run_key),
-                f"val {row['val']['bleu']:.1f}{tested}, {minutes:.1f} CPU minutes",
+                f"val {row['val']['bleu']:.1f}, test {row['test']['beam']['bleu']:.1f}",
+                f"{minutes:.1f} CPU minutes",
                 sep=": ", flush=True,
             )  # fmt: skip
 
@@ -148,8 +142,7 @@ def scores_of(run: Path, scored: str, keep: quality.Keep, data: str, test: str) 
     row = quality.describe(run, translator) | {"preset": "tiny", "stopped_at": stop, "val": val}
     validations = [logged for logged in read_log(run) if "val_loss" in logged]
     row["val_losses"] = {logged["step"]: logged["val_loss"] for logged in validations}
-    if test:
-        row["test"] = {"split": test}
-        for search, beam in (("greedy", 1), ("beam", tat.BEAM)):
-            row["test"][search] = quality.scores(translator, data, test, beam, keep=keep)
+    row["test"] = {"split": test}
+    for search, beam in (("greedy", 1), ("beam", tat.BEAM)):
+        row["test"][search] = quality.scores(translator, data, test, beam, keep=keep)
     return row

@@ -66,10 +66,8 @@ class Rows:
     def add(self, row: dict[str, Any], device: torch.device = CPU) -> None:
         """Append a row; `device` did the work."""
         origin = self.origin | {"machine": self.origin["machine"] | accelerator(device)}
-        # by an editor, say, which leaves no line feed at the end
-        cut = self.out.exists() and self.out.read_bytes()[-1:] not in (b"", b"\n")
         with self.out.open("a", encoding="utf-8") as file:
-            file.write("\n" * cut + json.dumps(origin | row) + "\n")
+            file.write(json.dumps(origin | row) + "\n")
 
     def keep(self, title: str, lines: list[str]) -> str:
         """Store the translations that a row scores; returns their file.

@@ -3,8 +3,7 @@
     python -m blog address https://github.com/OWNER/NAME
 
 Stamps the constant REPOSITORY of every document, with which a notebook that is alone fetches what
-it lacks; the notebooks, without executing them; the badges of README.md; and the addresses in
-pyproject.toml and CITATION.cff. An address that is there already is replaced.
+it lacks; the notebooks, without executing them; and the badges of README.md. An address that is there already is replaced.
 """
 
 import re
@@ -55,14 +54,6 @@ def stamp(root: Path, address: str) -> list[Path]:
         texts[book] = nbformat.writes(stamped) + "\n"
     readme = re.sub(BADGES, "", (root / "README.md").read_text("utf-8"))
     texts[root / "README.md"] = readme.replace("\n\n", f"\n\n{badges(owner, name)}", 1)
-    project = (root / "pyproject.toml").read_text("utf-8")
-    project = re.sub(r"(?m)^\[project\.urls\]\n(?:\w+ = .*\n)*\n", "", project)
-    urls = f'[project.urls]\nRepository = "{address}"\n\n[project.scripts]'
-    texts[root / "pyproject.toml"] = project.replace("[project.scripts]", urls, 1)
-    citation = (root / "CITATION.cff").read_text("utf-8")
-    citation = re.sub(r"(?m)^repository-code: .*\n", "", citation)
-    code = f'repository-code: "{address}"\nlicense:'
-    texts[root / "CITATION.cff"] = citation.replace("license:", code, 1)
     changed = []
     for path, text in texts.items():
         if text != path.read_text("utf-8"):

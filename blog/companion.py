@@ -41,9 +41,6 @@ def files(notebooks: Path) -> dict[str, Path]:
 def whole(out: Path, content: bytes) -> None:
     """Write a file; what was there stays until the new one is whole."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    if out.exists() and not out.is_file():  # a pipe or a device stays what it is
-        out.write_bytes(content)
-        return
     # beside it: only within a file system does a file move in one piece
     new = out.with_name(f".{out.name}.new")
     new.write_bytes(content)

@@ -29,7 +29,6 @@ import sysconfig
 import tempfile
 import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -249,9 +248,8 @@ def portable(value: Any, replacements: list[tuple[str, str]]) -> Any:
 def machine_paths(folder: Path) -> list[tuple[str, str]]:
     """What `portable` replaces: working folder, installed packages, home, IPython's cell files."""
     # the deepest first: packages may lie in the working folder, and that in the home
-    names = {folder: ".", Path(sysconfig.get_path("purelib")): "site-packages"}
-    with suppress(RuntimeError):  # there may be no home
-        names[Path.home()] = "~"
+    packages = Path(sysconfig.get_path("purelib"))
+    names = {folder: ".", packages: "site-packages", Path.home(): "~"}
     deepest_first = sorted(names, key=lambda path: -len(path.parts))
     paths = [path for path in deepest_first if path != Path(path.anchor)]
     # a path ends where no character of a name follows

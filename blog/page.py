@@ -4,12 +4,13 @@
 
 KaTeX (npm ci --prefix blog) renders the formulas here, and only the fonts that they use go into the
 page. Charts go in as drawings, which are in the page's tree while they are near the view. Pictures
-go in as SVG, so that they follow the page's theme. Cells tagged `active-ipynb`, code or prose, are for the notebook alone, and so is the table that says where the road goes. Cells
-tagged `hide-input` are folded, under the title in their first line if there is one; those tagged
-`hide-cell` with what they show, and of those tagged `hide-output` only that. The paths of pictures
-start at the repository, wherever the notebook is; --pictures FOLDER names another start. The
-picture of the live figure becomes that figure, with its model. A link to a notebook beside this one
-becomes a link to its page.
+go in as SVG, so that they follow the page's theme. Cells tagged `active-ipynb`, code or prose, are
+for the notebook alone, and so is the table that says where the road goes. Cells tagged `hide-input`
+are folded, under the title in their first line if there is one; those tagged `hide-cell` with what
+they show, and of those tagged `hide-output` only that. The paths of pictures start at the
+repository, wherever the notebook is; --pictures FOLDER names another start. The picture of the live
+figure becomes that figure, with its model. A link to a notebook beside this one becomes a link to
+its page.
 
 The links at the top of the page need the address of the repository: --repository, or else the
 document's constant REPOSITORY. Without an address there are no links.

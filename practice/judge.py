@@ -348,15 +348,6 @@ def try_gate(
 # --- a translation by the reader's code, and the report ---
 
 
-def has_split(split: str) -> bool:
-    """Whether the document's data can have a split of this name."""
-    try:
-        folder = Path(os.environ.get("ANNOTATED_DATA") or "multi30k")
-        return split in ("train", "val") or bool(tat.read_folder(folder, split))
-    except (OSError, ValueError):
-        return False
-
-
 def progress(line: str) -> None:
     """What it is at, on a terminal; the next line is written over it."""
     if sys.stderr.isatty():

@@ -46,7 +46,7 @@ from translator.settings import (
     options,
     saved_settings,
 )
-from translator.sources import Corpus, decoded_line, decoded_lines, load_pairs, open_file, plain
+from translator.sources import Corpus, decoded_lines, load_pairs, open_file, plain
 
 if TYPE_CHECKING:  # a command imports what it needs: PyTorch alone takes seconds
     from torch import Tensor
@@ -338,29 +338,18 @@ def translate(
 
 
 def check_translate(sentence: tuple[str, ...], input: Path | None, output: Path | None) -> None:
-    """Refused if a user can't mean what is to be translated; a note if he may mean a file."""
+    """Refused if a user can't mean what is to be translated."""
     if sentence and input:
         raise Refused("give sentences or --input, not both")
     if input and output and output.exists() and output.samefile(input):
         raise Refused(f"--input and --output are one file, {input}")
-    for text in sentence:
-        if os.path.isfile(text):
-            warn(
-                f"{text} is translated as a sentence; "
-                f"--input {text} translates the lines of that file"
-            )
 
 
 def arriving_lines(stream: Any) -> Iterator[list[str]]:
-    """Standard input's lines as they come; a text in its place, as in notebooks, may lack bytes."""
-    name = "standard input"
-    if stream is None:
-        raise Refused("nothing to translate: standard input is closed; give sentences or --input")
+    """Standard input's lines as they come."""
     if stream.isatty():
         warn("one sentence per line; Ctrl-D ends")
-    if hasattr(stream, "buffer"):
-        return decoded_lines(stream.buffer, name)
-    return ([decoded_line(line.encode(), name, number)] for number, line in enumerate(stream, 1))
+    return decoded_lines(stream.buffer, "standard input")
 
 
 def answer(*lines: str, file: Any = None) -> None:
@@ -565,7 +554,7 @@ def export(
         score: for the page, what `evaluate --json` has printed, as a file
         words: a JSON object with the page's other texts in another language
     """
-    from translator.model_folder import read_translator
+    from translator.model_folder import read_translator, write_model
     from translator.processes import use_device
 
     use_device()
@@ -577,7 +566,9 @@ def export(
     if to == "half":
         if quantization:
             raise Refused("--quantization is for ctranslate2 and pages; half is always float16")
-        write_half(folder, out)
+        parameters = read_translator(folder).model.named_parameters()
+        write_model(out, folder, {name: weight.half() for name, weight in parameters})
+        print(f"{out}: float16")
         return
     translator = read_translator(folder)
     if to == "page":
@@ -598,15 +589,6 @@ def export(
     else:
         usage = f"python {out / 'translate.py'} translates standard input"
     print(f"{out}: for {to}, {quantization or 'float32'}; " + usage)
-
-
-def write_half(folder: Path, out: Path) -> None:
-    """Write a model folder with the weights of another in float16."""
-    from translator.model_folder import read_translator, write_model
-
-    parameters = read_translator(folder).model.named_parameters()
-    write_model(out, folder, {name: weight.half() for name, weight in parameters})
-    print(f"{out}: float16")
 
 
 def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | None = None) -> None:
@@ -663,7 +645,7 @@ def judge(
 
     if new:
         return new_file(file)
-    check_judged(file, gate, split)
+    check_judged(file, gate)
     # what is said is printed at once, and kept for the report
     lines: list[str] = []
 
@@ -718,7 +700,7 @@ def new_file(file: Path) -> int:
     return 0
 
 
-def check_judged(file: Path, gate: int | None, split: str) -> None:
+def check_judged(file: Path, gate: int | None) -> None:
     """Raise Refused for what can't be judged, before anything is."""
     from practice import judge as practice
 
@@ -728,10 +710,6 @@ def check_judged(file: Path, gate: int | None, split: str) -> None:
         raise Refused(f"{file}: only Python files (.py) and notebooks (.ipynb) are judged")
     if gate is not None and not 1 <= gate <= len(practice.GATES):
         raise Refused(f"--gate is {gate}; there are gates 1 to {len(practice.GATES)}")
-    if not practice.has_split(split):
-        raise Refused(
-            f"--split is {split}, and the data has no such sentences; val is always there"
-        )
 
 
 def typed_numbers() -> Iterator[str]:

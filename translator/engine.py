@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +26,6 @@ SOURCES = [
     *(ROOM / name for name in ("settings.py", "export.py", "ctranslate2_folder/translate.py")),
 ]
 CONVERTED = ".ctranslate2-"  # how the name of a converted model's folder begins
-STALE_SECONDS = 3600  # a conversion takes seconds: what is older was left by one that was killed
 
 
 class Engine(Model):
@@ -202,10 +200,9 @@ def fingerprint(folder: Path) -> str:
 
 
 def remove_earlier(folder: Path, name: str) -> None:
-    """Remove a model's conversions but the one of this name, and what killed ones have left."""
+    """Remove a model's conversions but the one of this name."""
     for path in folder.glob(f"{CONVERTED}*"):
         with suppress(OSError):  # another process may be doing the same
-            finished = len(path.name) == len(name)
-            stale = time.time() - path.stat().st_mtime > STALE_SECONDS
-            if path.name != name and (finished or stale):
+            # one that is being made has a longer name
+            if path.name != name and len(path.name) == len(name):
                 shutil.rmtree(path)

@@ -65,17 +65,7 @@ mistake(
 )
 
 
-# What only a comparison with right numbers shows. A hidden key has score 0 here, not minus
-# infinity, or the sum would be infinite.
-def no_softmax(query, key, value, mask=None, dropout=None):
-    scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5
-    scores = scores if mask is None else scores.masked_fill(mask == 0, 0.0)
-    return scores @ value, scores
-
-
-slip("no_softmax", attention=no_softmax)
-
-
+# what only a comparison with right numbers shows
 def scaled_by_length(query, key, value, mask=None, dropout=None):
     scores = query @ key.transpose(-2, -1) / key.size(-2) ** 0.5
     scores = scores if mask is None else scores.masked_fill(mask == 0, -torch.inf)
@@ -83,6 +73,8 @@ def scaled_by_length(query, key, value, mask=None, dropout=None):
 
 
 slip("scaled_by_length", attention=scaled_by_length)
+# a hidden key has score 0, not minus infinity, or the sum would be infinite
+slip("no_softmax", attention=attention_with(fill=0.0, softmax=False))
 slip(
     "scaled_by_the_model's_width",
     MultiHeadedAttention__weigh=lambda self, Q, K, V, mask: right_attention(

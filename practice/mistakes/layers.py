@@ -51,59 +51,42 @@ mistake(
 
 
 # The norm, asked by itself. Its second case has nearly constant rows, which show where epsilon is.
-def variance_of_a_sample(self, x):
-    variance = x.var(-1, keepdim=True) + self.eps
-    return self.weight * (x - x.mean(-1, keepdim=True)) / variance.sqrt() + self.bias
-
-
-slip("variance_of_a_sample", LayerNorm__forward=variance_of_a_sample)
-
-
-def normed(eps_inside: float, eps_outside: float, centred: bool = True) -> Callable:
-    """LayerNorm with epsilon elsewhere, or without the mean."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        middle = x - x.mean(-1, keepdim=True) if centred else x
-        root = (middle.square().mean(-1, keepdim=True) + eps_inside).sqrt() + eps_outside
-        return self.weight * middle / root + self.bias
-
-    return forward
-
-
-slip("epsilon_outside_the_root", LayerNorm__forward=normed(0.0, 1e-5))
-slip("no_epsilon", LayerNorm__forward=normed(0.0, 0.0))
-slip("norm_without_mean", LayerNorm__forward=normed(1e-5, 0.0, centred=False))
-slip("another_epsilon", LayerNorm__forward=normed(1e-6, 0.0))
-
-
-# its std divides by d - 1, and its epsilon is outside the root
-def norm_of_2018(eps: float) -> Callable:
-    """The norm of the 2018 edition."""
-    return lambda self, x: (
-        self.bias + self.weight * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + eps)
-    )
-
-
-slip("norm_of_2018", LayerNorm__forward=norm_of_2018(1e-6))
-slip("norm_of_2018_with_this_epsilon", LayerNorm__forward=norm_of_2018(1e-5))
-
-
-def norm_with(last: Callable, of: Callable = Tensor.mean, dim: Any = -1) -> Callable:
-    """LayerNorm with something else done at its end, or with another sum of squares."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        middle = x - x.mean(dim, keepdim=True)
-        root = (of(middle.square(), dim, keepdim=True) + self.eps).sqrt()
-        return last(middle / root, self.weight, self.bias)
-
-    return forward
-
-
 def gain_then_bias(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
     """The right end."""
     return gain * x + bias
 
 
+def norm_with(
+    last: Callable = gain_then_bias,
+    of: Callable = Tensor.mean,
+    dim: Any = -1,
+    inside: float = 1e-5,
+    outside: float = 0.0,
+    centred: bool = True,
+) -> Callable:
+    """LayerNorm with one thing changed: its end, what becomes of squares, where epsilon is."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        middle = x - x.mean(dim, keepdim=True) if centred else x
+        root = (of(middle.square(), dim, keepdim=True) + inside).sqrt() + outside
+        return last(middle / root, self.weight, self.bias)
+
+    return forward
+
+
+def of_a_sample(squares: Tensor, dim: int, keepdim: bool) -> Tensor:
+    """Their sum over d - 1, as in torch.var and torch.std."""
+    return squares.sum(dim, keepdim=keepdim) / (squares.size(dim) - 1)
+
+
+slip("variance_of_a_sample", LayerNorm__forward=norm_with(of=of_a_sample))
+slip("epsilon_outside_the_root", LayerNorm__forward=norm_with(inside=0.0, outside=1e-5))
+slip("no_epsilon", LayerNorm__forward=norm_with(inside=0.0))
+slip("norm_without_mean", LayerNorm__forward=norm_with(centred=False))
+slip("another_epsilon", LayerNorm__forward=norm_with(inside=1e-6))
+# its std divides by d - 1, and its epsilon is outside the root
+for name, eps in {"norm_of_2018": 1e-6, "norm_of_2018_with_this_epsilon": 1e-5}.items():
+    slip(name, LayerNorm__forward=norm_with(of=of_a_sample, inside=0.0, outside=eps))
 slip("norm_over_positions", **CATALOGUE["norm_over_time"].puts)
 
 
@@ -114,15 +97,12 @@ def centred_in_the_variance_alone(self, x):
 
 slip("mean_only_in_the_variance", LayerNorm__forward=centred_in_the_variance_alone)
 # over what it normalises, and what is done at its end
-slip("norm_of_the_whole", LayerNorm__forward=norm_with(gain_then_bias, dim=(-2, -1)))
-slip("norm_by_sum", LayerNorm__forward=norm_with(gain_then_bias, of=Tensor.sum))
+slip("norm_of_the_whole", LayerNorm__forward=norm_with(dim=(-2, -1)))
+slip("norm_by_sum", LayerNorm__forward=norm_with(of=Tensor.sum))
 slip("gain_forgotten", LayerNorm__forward=norm_with(lambda x, gain, bias: x + bias))
 slip("bias_forgotten", LayerNorm__forward=norm_with(lambda x, gain, bias: gain * x))
 slip("bias_before_gain", LayerNorm__forward=norm_with(lambda x, gain, bias: gain * (x + bias)))
-slip(
-    "no_gain_and_bias",
-    LayerNorm__forward=lambda self, x: nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps),
-)
+slip("no_gain_and_bias", LayerNorm__forward=norm_with(lambda x, gain, bias: x))
 # the order of norm, sublayer and residual, which trained weights don't forgive
 slip(
     "post_norm_for_pre_norm",

@@ -20,6 +20,7 @@ def attention_with(
     flipped: bool = False,
     dim: int = -1,
     after: bool = False,
+    softmax: bool = True,
 ) -> Callable:
     """Equation (1) with one line changed."""
 
@@ -28,7 +29,7 @@ def attention_with(
         scores = query @ key.transpose(-2, -1) * scale(query.size(-1))
         if mask is not None and not after:
             scores = scores.masked_fill(mask if flipped else mask == 0, fill)
-        weights = scores.softmax(dim)
+        weights = scores.softmax(dim) if softmax else scores
         if mask is not None and after:
             weights = weights * mask
         return (weights if dropout is None else dropout(weights)) @ value, weights
