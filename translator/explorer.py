@@ -44,7 +44,7 @@ def figure(content: dict[str, Any]) -> str:
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     data = data.replace("<", "\\u003c")  # no "</script>" in it
     data = f'<script type="application/json" id="explorer-content">{data}</script>'
-    return f"{html}<style>\n{style}</style>\n{data}\n{weights}"
+    return f'{html}<style id="style-panels">\n{style}</style>\n{data}\n{weights}'
 
 
 def uniform(model: Transformer) -> bool:
