@@ -2862,7 +2862,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
                 if other_model is model and other_thread != thread:
                     to_train.extend(training)
                     break
-            else:  # the last one
+            else:  # this thread is the last one
                 for module in training:
                     module.training = True
 
