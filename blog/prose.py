@@ -32,7 +32,7 @@ TWO_HEADS = re.compile(
     re.DOTALL,
 )
 OWN_IDS = {  # those of the template
-    "search", "search-close", "query", "results", "found", "card", "walk", "walk-title", "vega",
+    "search", "search-close", "query", "results", "found", "card", "walk", "walk-title", "style-panels",
     "explorer-figure", "explorer-content", "top", "contents", "left", "theme", "toc", "content",
     "your-sentence", "style-base", "style-learn", "learned", "patients", "clinic", "trainer",
     "clinic-frame", "road", "road-home", "micropython", "micropython-wasm", "explorer-weights",
