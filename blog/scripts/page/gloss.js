@@ -72,9 +72,7 @@ const spelled = (/** @type {string} */ english) => english.replaceAll("-", " ");
  *  @param {string} sentence @param {string[]} tokens */
 export function glossOf(sentence, tokens) {
   const english = gloss(sentence).values();
-  return tokens.map((token) =>
-    token.startsWith("▁") ? spelled(english.next().value ?? "") : "",
-  );
+  return tokens.map((token) => (token.startsWith("▁") ? spelled(english.next().value ?? "") : ""));
 }
 
 /** A German token's name with its English behind it, by default that of a word that stands alone. */

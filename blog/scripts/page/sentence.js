@@ -22,6 +22,7 @@ const PLACES = {
   "beam-search-section-6-1": ["beam"],
   "watching-and-intervening": ["lens", "removed", "patch"],
 };
+const PICTURED = ["heads", "neurons", "cross"]; // of the text's sentence, in charts
 // what the text calls, which the page can do: translate("…", positions=False)
 const CALL = /^translate\("([^"]+)"(?:, (positions|scaling)=False)?\)$/;
 
@@ -154,9 +155,12 @@ function addPanels(/** @type {string} */ heading) {
   const host = Object.assign(el("div"), { begins: section });
   endOf(section).after(host); // behind what the section shows of ours
   for (const name of PLACES[heading]) Panels.add(host, name);
-  for (let part = section.nextElementSibling; part && part !== host; part = part.nextElementSibling)
-    for (const chart of all(".chart", part))
-      chart.dataset.note = say("This picture shows the text’s sentence; yours is below it.");
+  if (!PICTURED.some((name) => PLACES[heading].includes(name))) return [host];
+  const text = new Range();
+  text.setStartBefore(section);
+  text.setEndBefore(host);
+  for (const chart of all(".chart").filter((figure) => text.intersectsNode(figure)))
+    chart.dataset.note = say("This picture shows the text’s sentence; yours is below it.");
   return [host];
 }
 

@@ -7,7 +7,7 @@ import { button, el } from "./dom.js";
 import { isolated, say } from "./language.js";
 import { recall, remember } from "./memory.js";
 
-const NEAR_PANEL = "800px"
+const NEAR_PANEL = "800px";
 
 export class SentenceBar {
   field = el("input", {

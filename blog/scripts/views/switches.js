@@ -58,12 +58,7 @@ const attention = (name, text, title, places) => ({
  *  @param {string[]} places @returns {Switch[]} */
 const firstOnes = (places) => [
   attention("cross", say("looks at the German sentence"), say("Cross-attention"), places),
-  attention(
-    "decoder",
-    say("looks at its own words"),
-    say("The decoder’s self-attention"),
-    places,
-  ),
+  attention("decoder", say("looks at its own words"), say("The decoder’s self-attention"), places),
   flag("mask", say("never looks ahead"), MASK),
 ];
 

@@ -28,12 +28,9 @@ export function confidence(/** @type {Step[]} */ steps) {
 export const guessing = (/** @type {Step[]} */ steps) => confidence(steps) < GUESSING;
 export function verdict(/** @type {Step[]} */ steps) {
   const unsure = guessing(steps);
-  return say(
-    unsure
-      ? "The model is guessing. How sure: {share}."
-      : "How sure: {share}.",
-    { share: `${Math.round(100 * confidence(steps))}%` },
-  );
+  return say(unsure ? "The model is guessing. How sure: {share}." : "How sure: {share}.", {
+    share: `${Math.round(100 * confidence(steps))}%`,
+  });
 }
 
 /** For each token, whether it belongs to a word that the model gave less than 40%: the product

@@ -122,7 +122,9 @@ export const STOPS = [
       among(
         f.german.filter(
           (_, t) =>
-            is_word(f.source[t]) && t !== f.word && !f.near[f.word].some(({ id }) => id === f.src[t]),
+            is_word(f.source[t]) &&
+            t !== f.word &&
+            !f.near[f.word].some(({ id }) => id === f.src[t]),
         ),
         nearest(f),
       ),

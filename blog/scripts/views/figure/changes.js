@@ -57,10 +57,9 @@ function list(/** @type {Figure} */ { changes: { hidden }, result, state, names 
   const [gone, others] = [true, false].map((is) =>
     ATTENTIONS.filter((kind) => isGone(kind, result, state.switches) === is),
   );
-  const zeroed = others
-    .flatMap((kind) =>
-      off[kind].map((place) => `${KINDS[kind].name.toLowerCase()} ${place.replace(" ", "/")}`),
-    );
+  const zeroed = others.flatMap((kind) =>
+    off[kind].map((place) => `${KINDS[kind].name.toLowerCase()} ${place.replace(" ", "/")}`),
+  );
   const name = (/** @type {number} */ i) => `“${names.spell(result.source, [i])}”`;
   const joined = (/** @type {string[]} */ texts) => ({ names: texts.join(say(", ")) });
   return [
