@@ -218,7 +218,7 @@ def report(run: "Run", progress: "Progress", new: int) -> None:
     if "val_bleu" in last:
         scores += f", BLEU {last['val_bleu']:.1f}"
     print(
-        f"{run.folder}: {progress.step} updates, {progress.epoch} epoch{'s' * (progress.epoch != 1)}, "
+        f"{run.folder}: {progress.step} updates, epoch {progress.epoch}, "
         f"{progress.seconds / 60:.1f} minutes{scores}"
     )
     if progress.skipped:
