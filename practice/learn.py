@@ -227,7 +227,7 @@ def resemblances(pupil: Pupil, pairs: list[Pair]) -> list[str]:
     findings = []
     for exam in ("wires", "swap", "translations", "references"):
         with suppress(Stuck, RuntimeError, IndexError):  # logits of a shape that nobody expects
-            findings += examine(lambda: patient, pairs[:40], exam)
+            findings += examine(lambda: patient, pairs[:40], [exam])
     return [str(finding) for finding in findings if finding.ill]
 
 

@@ -25,6 +25,9 @@ PAIRS_COMPARED = 4  # to see whether sentences together give the numbers of sent
 CLOSE = 1e-3  # of a gradient in single precision, relative to its largest number
 # what leaves PyTorch gives Python's numbers or NumPy's arrays; a place has no gradient, either
 LEAVING = {"item", "tolist", "numpy", "__float__", "__array__", "__set__", "argmax"}
+# that learning calls
+FUNCTIONS = "encoder", "decoder", "logits", "masks", "shift", "loss", "rate", "adam", "translate"
+OTHER_TABLE = "w['decoder']['table']"
 NO_TENSORS = (
     "gate 20 needs tensors, which remember how they were computed, and `take` gives {}. In NumPy "
     "or lists, gates 15 to 19 stand for learning; to see it, let `take` give "
@@ -46,7 +49,7 @@ def leaves(weights: Any, name: str = "w") -> Iterator[tuple[str, Any, Any, Any]]
         inner = f"{name}[{key!r}]"
         if isinstance(value, (dict, list)):
             yield from leaves(value, inner)
-        elif inner != "w['decoder']['table']":
+        elif inner != OTHER_TABLE:
             yield inner, weights, key, value
 
 
@@ -176,7 +179,7 @@ class Learner:
                 raise NotLearning(NO_TENSORS.format(type(tensor).__name__))
             # the leaf takes the array's place, so that the functions get it in the dictionaries
             self.named[name] = holder[key] = tensor.detach().clone().requires_grad_()
-        self.weights["decoder"]["table"] = self.weights["encoder"]["table"]
+        self.output = self.weights["decoder"]["table"] = self.weights["encoder"]["table"]
         leaf_tensors = list(self.named.values())
         averages = self.task["averages"] or [[0 * w.detach() for w in leaf_tensors]] * 2
         self.m, self.v = (list(map(self.tensor, side, leaf_tensors)) for side in averages)
@@ -199,7 +202,7 @@ class Learner:
         h = self.task["h"]
         memory = file.encoder(src, src_mask, w["encoder"], h)
         x = file.decoder(read, memory, src_mask, tgt_mask, w["decoder"], h)
-        return file.logits(x, w["decoder"]["table"])
+        return file.logits(x, self.output)
 
     def loss(self, pair: tuple[list[int], list[int]]) -> Tensor:
         """The reader's loss of a pair, summed over the tokens of the target."""
@@ -267,11 +270,14 @@ class Learner:
 
     def check_gradients(self, pairs: list) -> list[str]:
         """Notes on weights that aren't used; NotLearning names the line that loses a gradient."""
-        # the decoder has a table of its own here: what is lost before the encoder is seen at its
-        # table, which would have a gradient from what the decoder writes
-        decoder = self.weights["decoder"]
-        table = decoder["table"].detach().clone().requires_grad_()
-        with mock.patch.dict(decoder, table=table):
+        # three tables here: those that encoder and decoder read would hide what they lose, if they
+        # had the gradient of the one that the logits are made with
+        table, output = (self.output.detach().clone().requires_grad_() for _ in range(2))
+        with (
+            mock.patch.dict(self.weights["decoder"], table=table),
+            mock.patch.dict(self.named, {OTHER_TABLE: table}),
+            mock.patch.object(self, "output", output),
+        ):
             return self.lost_gradients(pairs)
 
     def lost_gradients(self, pairs: list) -> list[str]:
@@ -359,6 +365,19 @@ class Learner:
 LEARNERS: dict[str, Learner] = {}  # of a file, by its path
 
 
+def check_written(module: Any) -> None:
+    """NotLearning names functions that aren't there, or as empty as `judge --new` writes them."""
+    codes = {name: getattr(getattr(module, name, None), "__code__", None) for name in FUNCTIONS}
+    empty = [
+        name
+        for name, code in codes.items()
+        if not hasattr(module, name) or (code and "NotImplementedError" in code.co_names)
+    ]
+    if empty:
+        file = os.path.basename(module.__file__)
+        raise NotLearning(f"write the functions first ({and_others(empty)}): judge {file}")
+
+
 def answer(
     module: Any, place: Callable[[int], str], action: str, *arguments: Any
 ) -> dict[str, Any]:
@@ -366,6 +385,7 @@ def answer(
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         try:
             if action == "begin":
+                check_written(module)
                 learner = LEARNERS[module.__file__] = Learner(module, place, *arguments)
                 return {"result": {"together": learner.together, "notes": learner.notes}}
             return {"result": getattr(LEARNERS[module.__file__], action)(*arguments)}

@@ -218,7 +218,7 @@ def report(run: "Run", progress: "Progress", new: int) -> None:
     if "val_bleu" in last:
         scores += f", BLEU {last['val_bleu']:.1f}"
     print(
-        f"{run.folder}: {progress.step} updates, {progress.epoch} epochs, "
+        f"{run.folder}: {progress.step} updates, epoch {progress.epoch}, "
         f"{progress.seconds / 60:.1f} minutes{scores}"
     )
     if progress.skipped:
@@ -552,7 +552,7 @@ def export(
         names: what the page calls the two languages, such as `--names French English`
         note: what the page says that the translator knows
         score: for the page, what `evaluate --json` has printed, as a file
-        words: a JSON object with the page's other texts in another language
+        words: a JSON object with the page's other texts in another language, whose code is "lang"
     """
     from translator.model_folder import read_translator, write_model
     from translator.processes import use_device
@@ -574,7 +574,10 @@ def export(
     if to == "page":
         from translator import page_export
 
-        texts = page_export.Texts(title, names, note, words)
+        if out.is_file():
+            raise Refused(f"{out} is there already, and stays as it is; give another --out")
+        other_words = page_export.read_words(words) if words else {}
+        texts = page_export.Texts(title, names, note, other_words)
         page = page_export.page(folder, translator, texts, score, quantization or "float16")
         write_text(out, page)
         print(f"{out}: {len(page.encode()) / 1e6:.1f} MB, one file that translates in a browser")

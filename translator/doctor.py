@@ -40,7 +40,8 @@ SOME = 48  # pairs that are examined
 LONG = 40  # tokens; longer sentences are left out, because the naive decoding takes their square
 # nats; a model that reads loses more by another's source: captions after 90 seconds, one core: 0.69
 YOUNG = 0.5
-FEW_PAIRS = 30_000  # of train: what they show of val is what `plan` goes by
+MOST_PAIRS = 2 * plan.MOST_PAIRS + 1  # with more of train, `plan` expects nothing
+MOST_HELD_OUT = 5000  # pairs that are read
 GOOD_BLEU = 60.0  # whatever more a text may give, who has this is well
 # factor / sqrt(warmup): the rate at its peak, times the root of d_model; `plan` takes 0.08 to 0.11
 PEAK = 0.1
@@ -140,25 +141,25 @@ def tokens_of(folder: Path, split: str, translator: Translator) -> TokenStore | 
     return store if store.is_written else None
 
 
-def some_pairs(folder: Path, translator: Translator, corpus: Corpus | None) -> list[Pair]:
-    """Held-out pairs of a run, or of a corpus if one is given; Refused if there are too few."""
+def held_out_pairs(folder: Path, translator: Translator, corpus: Corpus | None) -> list[Pair]:
+    """Held-out pairs of a run, or of a corpus if one is given; Refused if there is neither."""
     store = tokens_of(folder, "val", translator)
     if corpus:
-        texts = islice(corpus.full_pairs("val"), 4 * SOME)
-        pairs = encode_pairs(translator.tokenizer, texts, corpus.languages)
-    elif store:
-        pairs = store.pairs(range(min(len(store), 4 * SOME)))
-    else:
-        raise Refused(
-            f"{folder} holds no text to examine it with; "
-            "--data names a source with the split val, --held-out the share of its train"
-        )
+        texts = islice(corpus.full_pairs("val"), MOST_HELD_OUT)
+        return encode_pairs(translator.tokenizer, texts, corpus.languages)
+    if store:
+        return store.pairs(range(min(len(store), MOST_HELD_OUT)))
+    raise Refused(
+        f"{folder} holds no text to examine it with; "
+        "--data names a source with the split val, --held-out the share of its train"
+    )
+
+
+def some_pairs(pairs: list[Pair], origin: str) -> list[Pair]:
+    """The pairs that are examined; Refused if there is too little text."""
     fitting = [pair for pair in pairs if 3 < len(pair.src) < LONG and 3 < len(pair.tgt) < LONG]
     if len({tuple(pair.src) for pair in fitting[:SOME]}) < 8:
-        raise Refused(
-            f"{corpus.data if corpus else folder}: "
-            f"val has fewer than eight sentences of three to {LONG} tokens"
-        )
+        raise Refused(f"{origin}: val has fewer than eight sentences of three to {LONG} tokens")
     return fitting[:SOME]
 
 
@@ -185,13 +186,13 @@ def lines_of_train(folder: Path, translator: Translator, corpus: Corpus | None) 
     """The target side of what a model was trained on, as far as it is there."""
     store = tokens_of(folder, "train", translator)
     if store:
-        pairs = store.pairs(range(min(len(store), FEW_PAIRS)))
+        pairs = store.pairs(range(min(len(store), MOST_PAIRS)))
         return [translator.tokenizer.decode(words(pair.tgt)) for pair in pairs]
     # of another text than a model's own nothing is to be expected
     if not corpus or read_json(folder / "config.json").get("data") != corpus.data:
         return []
     try:
-        return [tgt for _, tgt in islice(corpus.full_pairs("train"), FEW_PAIRS)]
+        return [tgt for _, tgt in islice(corpus.full_pairs("train"), MOST_PAIRS)]
     except (Refused, FileNotFoundError):  # a folder that has only val
         return []
 
@@ -384,21 +385,20 @@ def of_updates(share: float, step: int) -> Symptom:
     return Symptom("updates", "young", f"{sentence}: train longer")
 
 
-def diagnose(
-    folder: Path, data: str | None = None, held_out: float | None = None
-) -> dict[str, Any]:
+def diagnose(folder: Path, data: str | None = None, share: float | None = None) -> dict[str, Any]:
     """The verdict on a run or a model, the mistakes that it resembles, and all symptoms."""
     # What translations show beside their references decides how the rest is read: symptoms of a
     # run that has all that its text gives, or that has just begun, weigh less.
     translator = read_translator(folder, torch.device("cpu"))
     settings = saved_settings(read_json(folder / "config.json")["settings"])
-    corpus = Corpus(data, *translator.languages, held_out) if data else None
-    pairs = some_pairs(folder, translator, corpus)
+    corpus = Corpus(data, *translator.languages, share) if data else None
+    held_out = held_out_pairs(folder, translator, corpus)
+    pairs = some_pairs(held_out, data or str(folder))
     log = log_of(folder)
     store = tokens_of(folder, "train", translator)
     step = max([row["step"] for row in log], default=0)
     lines = lines_of_train(folder, translator, corpus)
-    expected = prospect(translator, lines, pairs, settings, step)
+    expected = prospect(translator, lines, held_out, settings, step)
     slipped = of_text(store, translator)
     if slipped:
         expected = expected._replace(low=0, high=100)

@@ -9,7 +9,7 @@ import gzip
 import html
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -27,22 +27,41 @@ from translator.run_folder import token_store
 PAGE = Path(__file__).with_name("translator_page")
 # codes of languages that are written from right to left
 RIGHT_TO_LEFT = {"ar", "ckb", "dv", "fa", "he", "nqo", "ps", "sd", "syr", "ug", "ur", "yi"}
+LEARNED = (
+    "It has learned from translated sentences ({source}), and knows nothing else: "
+    "of other text it makes something, and doesn’t always know that it is wrong."
+)
+SCORE = (
+    "On {sentences} sentences ({data}, {split}), it has {bleu} ± {width} of 100 points (BLEU): "
+    "100 would be that text’s own translation, word for word."
+)
+UNMEASURED = "Nobody has measured it yet."
+ROUNDED = "This was measured before its numbers were rounded, which makes the page smaller."
+# all texts of a page; `lang` is their language
 WORDS = {
-    "One moment …", "The model is unsure of the underlined words.", "About this translator",
-    "It works without a network. What you write stays on this device.", "This line is too long.",
+    "lang", "One moment …", "It is unsure of the underlined words.", "About this translator",
+    "It works without a network. What you write stays on this device.",
+    "A sentence is too long: end it earlier, with a full stop or a new line.",
     "It has never seen: {letters}", "This browser cannot translate: {message}",
-    "What it knows", "How good it is", "Made on",
+    "This page needs JavaScript.", "What it knows", LEARNED, "How good it is", SCORE, UNMEASURED,
+    ROUNDED, "Made on",
 }  # fmt: skip
 
 
 @dataclass
 class Texts:
-    """What a page says in its maker's words; None where the program says it."""
+    """What a page says in its maker's words, and otherwise in the program's."""
 
     title: str | None = None
     names: tuple[str, str] | None = None  # of the source and the target language
     note: str | None = None  # what the translator knows
-    words: Path | None = None  # a JSON file: a text of `WORDS` to the one in its place
+    words: dict[str, str] = field(default_factory=dict)  # a text of `WORDS` to another
+
+    def say(self, text: str, **values: str) -> str:
+        """A text in the page's language; {name} in it is filled in with a value."""
+        return re.sub(
+            r"\{(\w+)\}", lambda name: values.get(name[1], name[0]), self.words.get(text, text)
+        )
 
 
 def page(folder: Path, translator: Translator, texts: Texts, score: Path | None, type_: str) -> str:
@@ -57,19 +76,19 @@ def page(folder: Path, translator: Translator, texts: Texts, score: Path | None,
     weights = content.pop("weights")
     source, target = texts.names or translator.languages
     title = texts.title or f"{source} – {target}"
-    words = read_words(texts.words) if texts.words else {}
-    lesson = texts.note or knowledge(folder, translator)
     card = {
-        words.get("What it knows", "What it knows"): lesson,
-        words.get("How good it is", "How good it is"): quality(folder, score, type_),
-        words.get("Made on", "Made on"): date.today().isoformat(),
+        "What it knows": texts.note or knowledge(folder, translator, texts),
+        "How good it is": quality(folder, score, type_, texts),
+        "Made on": date.today().isoformat(),
     }
     rows = [
-        f"<dt>{html.escape(term)}</dt><dd>{html.escape(text)}</dd>" for term, text in card.items()
+        f"<dt>{html.escape(texts.say(term))}</dt><dd>{html.escape(text)}</dd>"
+        for term, text in card.items()
     ]
-    page_data = {"title": title, "words": words, "model": content}
-    fields = {
-        "LANGUAGE": "" if words else "en",
+    page_data = {"title": title, "words": texts.words, "model": content}
+    fields = {text: html.escape(replacement) for text, replacement in texts.words.items()}
+    fields |= {
+        "LANGUAGE": html.escape(texts.words.get("lang", "")) if texts.words else "en",
         "TITLE": html.escape(title),
         "SOURCE": html.escape(source),
         "TARGET": html.escape(target),
@@ -82,7 +101,8 @@ def page(folder: Path, translator: Translator, texts: Texts, score: Path | None,
     }
     # in one pass: what stands in a field, such as a word in capitals, is filled in nowhere
     template = (PAGE / "page.html").read_text("utf-8")
-    return re.sub(r"\b[A-Z_]{4,}\b", lambda name: fields.get(name[0], name[0]), template)
+    names = r"(?<=>)[A-Z][^<>\n]*(?=<)|\b[A-Z_]{4,}\b"  # an element's text, or a field
+    return re.sub(names, lambda name: fields.get(name[0], name[0]), template)
 
 
 def attributes(language: str) -> str:
@@ -96,40 +116,49 @@ def read_words(path: Path) -> dict[str, str]:
     words = read_json(path)
     for text, replacement in words.items():
         if text not in WORDS or not isinstance(replacement, str):
-            listed = "; ".join(sorted(WORDS))
-            raise Refused(f"{path}: {text!r} is no text of the page, which has: {listed}")
-    return words
+            texts = json.dumps(dict.fromkeys(sorted(WORDS), ""), ensure_ascii=False)
+            raise Refused(f"{path}: {text!r} is no text of the page, which has: {texts}")
+    return {text: replacement for text, replacement in words.items() if replacement}
 
 
-def knowledge(folder: Path, translator: Translator) -> str:
+def knowledge(folder: Path, translator: Translator, texts: Texts) -> str:
     """One sentence on what a model has learned from, and a warning."""
     if note := ABOUT.get(folder.name, {}).get("note"):
         return note
-    data = Path(str(read_json(folder / "config.json").get("data", ""))).name or "a text"
+    source = Path(str(read_json(folder / "config.json").get("data", ""))).name or folder.name
     store = token_store(folder, "train", translator.tokenizer)
-    pairs = f"{len(store):,} pairs of sentences" if store.is_written else "pairs of sentences"
-    return (
-        f"It has learned from {pairs} ({data}), and knows nothing else: "
-        "of other text it makes something, and doesn’t always know that it is wrong."
-    )
+    if store.is_written:
+        source += f": {spaced(len(store))}"
+    return texts.say(LEARNED, source=source)
 
 
-def quality(folder: Path, score: Path | None, type_: str) -> str:
-    """One sentence on the score that `evaluate --json` has printed into a file."""
+def spaced(number: int) -> str:
+    """A number with spaces, which no language reads as a decimal point."""
+    return f"{number:,}".replace(",", "\u00a0")
+
+
+def quality(folder: Path, score: Path | None, type_: str, texts: Texts) -> str:
+    """The score that `evaluate --json` has printed into a file, in words."""
     if score is None:
-        return "Nobody has measured it yet."
+        return texts.say(UNMEASURED)
     row = read_json(score)
     with refusing(f"{score}: not what evaluate --json prints", KeyError, TypeError, ValueError):
         if row["weights"] != digest_of(folder / MODEL_FILES[2]):
             raise Refused(f"{score}: the score of other weights than {folder}; evaluate these")
-        text = (
-            f"BLEU {row['bleu']:.1f} ± {row['bleu_half_width']:.1f} and "
-            f"chrF {row['chrf']:.1f} ± {row['chrf_half_width']:.1f} on {row['sentences']:,} "
-            f"sentences ({Path(row['data']).name}, {row['split']}; {row['search']}); "
-            "100 would be the reference, word for word."
+        if row["search"] != "greedy":
+            raise Refused(
+                f"{score}: measured with {row['search']}, and a page translates greedily; "
+                "evaluate with --beam 1"
+            )
+        text = texts.say(
+            SCORE,
+            sentences=spaced(row["sentences"]),
+            data=Path(row["data"]).name,
+            split=row["split"],
+            bleu=f"{row['bleu']:.1f}",
+            width=f"{row['bleu_half_width']:.1f}",
         )
-    rounded = " This was measured before its weights were rounded to 8 bits."
-    return text + (rounded if type_ == "int8" else "")
+    return f"{text} {texts.say(ROUNDED)}" if type_ == "int8" else text
 
 
 def page_content(folder: Path, translator: Translator, type_: str) -> dict[str, Any]:

@@ -44,12 +44,16 @@ function words({ tokens, probabilities }) {
 
 function showLine(/** @type {Translation} */ line) {
   const { long, unknown } = line;
-  if (long) output.append(el("p", { className: "note" }, say("This line is too long.")));
-  else output.append(el("p", {}, ...words(line)));
-  if (!unknown.length) return;
+  /** @type {string[]} */
+  const notes = [];
+  if (long)
+    notes.push(say("A sentence is too long: end it earlier, with a full stop or a new line."));
   const letters = unknown.map(isolated).join(" ");
-  const text = say("It has never seen: {letters}", { letters });
-  output.append(el("p", { className: "note", dir: "auto" }, text));
+  if (letters) notes.push(say("It has never seen: {letters}", { letters }));
+  output.append(
+    el("p", {}, ...words(line)),
+    ...notes.map((note) => el("p", { className: "note", dir: "auto" }, note)),
+  );
 }
 
 let shown = "";
@@ -98,8 +102,6 @@ function offerInstallation() {
   document.head.append(el("link", { rel: "manifest", href }));
 }
 
-for (const element of document.querySelectorAll("[data-say]"))
-  element.textContent = say(element.textContent);
 field.addEventListener("input", () => {
   clearTimeout(timer);
   timer = setTimeout(tryTo, PAUSE_MS);

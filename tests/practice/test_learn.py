@@ -11,7 +11,7 @@ import torch
 
 import the_annotated_transformer as tat
 from practice import judge, learn, learner, worker
-from practice.gates import GATES, TUTOR, as_arrays
+from practice.gates import GATES, TUTOR, as_arrays, stubs
 from tests.helpers import SOAK
 from translator.captions import caption_pairs
 
@@ -59,6 +59,9 @@ LOST = {
     # the table has a gradient all the same, from what the decoder writes
     "table": ("def embed(ids, table):\n", "def embed(ids, table):\n    table = torch.tensor(table)\n",
               "table = torch.tensor(table)"),
+    "the decoder's": ("def decoder(ids, memory, src_mask, tgt_mask, w, h):\n    x = begin(ids, w)\n",
+                      "def decoder(ids, memory, src_mask, tgt_mask, w, h):\n    x = begin(ids, w).detach()\n",
+                      "x = begin(ids, w).detach()"),
     "argmax": ("return x @ table.T", "place = (x @ table.T).argmax(-1)\n"
                "    return F.one_hot(place, len(table)).float()", "place = (x @ table.T).argmax(-1)"),
 }  # fmt: skip
@@ -127,6 +130,15 @@ def test_what_does_not_learn_is_told_why(name, tmp_path):
         student = pupil(tmp_path / "mine.py", source)
         for _ in range(4):
             student.update(PAIRS)
+
+
+@pytest.mark.parametrize("source", [stubs(), TORCH.replace("def rate(", "def pace(")])
+def test_functions_that_are_not_written_come_first(source, tmp_path):
+    (path := tmp_path / "mine.py").write_text(source, "utf-8")
+    said: list[str] = []
+    assert not learn.learn_numbers(path, said.append)
+    functions = "encoder and 8 more" if source == stubs() else "rate"
+    assert said == [f"20 ✗ it can't learn: write the functions first ({functions}): judge mine.py"]
 
 
 @pytest.mark.parametrize(("unseen", "wrong"), [(True, ""), (True, "gate 7"), (False, "gate 7")])

@@ -1,9 +1,11 @@
 """`export --to page`: one file that translates in a browser as the program does."""
 
 import copy
+import html
 import json
 import re
 import shutil
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -68,6 +70,17 @@ def test_it_translates_as_the_program_does(capsys):
     assert logs == pytest.approx(row["log_probs"], abs=1e-3)
 
 
+def test_the_sentences_of_a_line_are_translated_one_by_one(capsys):
+    """Each is there, what is too long is left out and said, and no space is lost between two."""
+    model = model_content(read_translator(SHIPPED), "x")
+    sentences = [*SENTENCES[:3], "1. Ein Hund « .. »."]
+    line = f"{' '.join(sentences)} {'Hund ' * 200}. {SENTENCES[3]}"
+    (result,) = node(TRANSLATE, {"model": model, "lines": [line]})
+    parts = translated([*sentences, SENTENCES[3]], capsys)
+    assert result["text"].split() == " ".join(parts).split() and result["long"]
+    assert result["tokens"].count("</s>") == 5
+
+
 def test_8_bits_are_the_weights_nearly(shipped):
     """Each matrix is near its own within half a step of its row, and the rest is equal."""
     parameters = dict(shipped.model.named_parameters())
@@ -89,19 +102,28 @@ def test_sizes(page, tmp_path):
 
 
 def test_it_opens_from_a_file_on_a_phone(browser, page):
-    """Without a request: typing translates after a pause, Enter at once; letters are named."""
+    """Without a request: typing translates after a pause, Enter at once, even before the model is
+    there; letters are named."""
     tab, problems = offline_tab(browser, 390, 844)
-    tab.goto(page.as_uri())
+    tab.goto(page.as_uri(), wait_until="commit")
+    tab.fill("#text", "Ein Hund")
+    tab.press("#text", "Enter")
+    tab.wait_for_selector("#translation[aria-busy=false] p")
     assert tab.title() == "A</script>"
     tab.fill("#text", "Ein Hund läuft durch den Schnee.")
-    tab.wait_for_selector("#translation[aria-busy=false] p")
-    assert tab.text_content("#translation") == "A dog runs through the snow."
+    tab.wait_for_selector(
+        "#translation[aria-busy=false] p:has-text('A dog runs through the snow.')"
+    )
     tab.fill("#text", "Die Bundeskanzlerin Ж.\nEin Hund läuft.")
     tab.press("#text", "Enter")
     tab.wait_for_selector("#translation[aria-busy=false] p:nth-child(3)")
     assert tab.locator("#translation .note").text_content().endswith("seen: Ж")
     assert tab.locator("#translation u").count() and tab.is_visible("#legend")
     assert tab.evaluate("document.documentElement.scrollWidth") == 390
+    tab.fill("#text", "Ein Hund läuft durch den Schnee. Ein Hund läuft.")
+    tab.press("#text", "Enter")
+    tab.wait_for_selector("#translation[aria-busy=false] p")
+    assert tab.text_content("#translation").count(". A dog") == 1
     assert "captions" in tab.text_content("details") and problems == []
 
 
@@ -112,37 +134,44 @@ def test_the_card_has_the_score_of_these_weights(tmp_path, capsys):
     score, out = tmp_path / "score.json", tmp_path / "page.html"
     score.write_text(json.dumps(row))
     text = made(tmp_path, f"--score {score}").read_text("utf-8")
-    expected = f"BLEU {row['bleu']:.1f} ± {row['bleu_half_width']:.1f} and chrF"
-    assert expected in text and "60 sentences (captions, val; greedy)" in text
-    assert "Nobody has measured it yet." in made(tmp_path).read_text("utf-8")
+    expected = f"it has {row['bleu']:.1f} ± {row['bleu_half_width']:.1f} of 100 points"
+    assert f"On 60 sentences (captions, val), {expected}" in text
     for changed, message in (
         (row | {"weights": "0"}, "the score of other weights than"),
+        (row | {"search": "5 beams"}, "measured with 5 beams, and a page translates greedily"),
         ({"bleu": 3}, "not what evaluate --json prints"),
         ({"weights": row["weights"], "bleu": "<b>"}, "not what evaluate --json prints"),
     ):
         score.write_text(json.dumps(changed))
-        assert message in refused(capsys, f"export --to page --out {out} --score {score}")
+        other = out.with_name("other.html")
+        assert message in refused(capsys, f"export --to page --out {other} --score {score}")
+    assert "stays as it is" in refused(capsys, f"export --to page --out {out}")
 
 
 def test_right_to_left_and_other_words(tmp_path):
-    """The direction is the language's; the page's texts are its maker's."""
+    """The direction is the language's; all the page's texts are its maker's."""
     folder, words = tmp_path / "ar", tmp_path / "words.json"
     shutil.copytree(SHIPPED, folder)
     (folder / "SHA256SUMS").unlink()
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"src": "ar", "tgt": "en"}))
-    words.write_text(json.dumps({"Made on": "صنع في"}))
+    others = {text: f"№{i}<" for i, text in enumerate(page_export.WORDS)}
+    others |= {"lang": "ar", "Made on": "", page_export.LEARNED: "№ {source}<"}
+    words.write_text(json.dumps(others))
     text = made(tmp_path, f"--model {folder} --words {words}").read_text("utf-8")
-    assert '<textarea id="text" lang="ar" dir="rtl"' in text and "<dt>صنع في</dt>" in text
+    assert '<textarea id="text" lang="ar" dir="rtl"' in text and '<html lang="ar">' in text
     assert re.search('<div id="translation" lang="en" dir="ltr"', text)
-    assert "It has learned from pairs of sentences" in text and "runs/" not in text
+    body = text.partition("<script")[0]
+    said = set(re.findall(r">([^<>]*\w[^<>]*)</(?:p|summary|dt|dd|noscript)>", body))
+    texts = {html.escape(other) for other in others.values()}
+    assert said - texts == {"Made on", "№ closest-de-en&lt;", date.today().isoformat()}
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ("page --type int4", "--type int4: a page has float16 or int8"),
-        ("page --words {tmp}/words.json", "'Maked on' is no text of the page, which has: About"),
+        ("page --words {tmp}/words.json", "'Maked on' is no text of the page, which has: {\"A sen"),
         ("half --title x", "--title is for --to page"),
     ],
 )

@@ -342,7 +342,9 @@ def test_few_updates_are_no_illness_and_many_that_came_to_nothing_are(
 ):
     """Nonsense is ill only where the text's updates were had; what nobody expects isn't missed."""
     translator = read_translator(trained)
-    pairs = doctor.some_pairs(trained, translator, None)
+    held_out = doctor.held_out_pairs(trained, translator, None)
+    assert len(held_out) == 60  # all, as `plan` takes them
+    pairs = doctor.some_pairs(held_out, "run")
     prospect = doctor.Prospect(1000, share, *bleu_expected)
     rows = [[tat.BOS + 5, tat.EOS] for _ in pairs]
     bleu, symptom = doctor.of_translations(rows, pairs, translator, prospect)
