@@ -80,7 +80,8 @@ def benchmark(
     *, data: Data = "multi30k", src: str = "de", tgt: str = "en", test: str = "test_2016_flickr",
     sizes: Annotated[Counts, Parameter(help="numbers of pairs")] = SIZES,
     starts: tuple[Starts, ...] = ("scratch", "other direction"), seeds: Seeds = (0, 1, 2),
-    steps: Count | None = None, runs: Runs = Path("runs"), changes: Changes = None, rows: Rows = RESULTS,
+    steps: Count | None = None, runs: Runs = Path("runs"), changes: Changes = None,
+    rows: Rows = RESULTS,
 ) -> None:  # fmt: skip
     """Train on 500 pairs, 1,000, ... and score what comes of it.
 

@@ -3,7 +3,8 @@
     python -m blog address https://github.com/OWNER/NAME
 
 Stamps the constant REPOSITORY of every document, with which a notebook that is alone fetches what
-it lacks; the notebooks, without executing them; and the badges of README.md. An address that is there already is replaced.
+it lacks; the notebooks, without executing them; and the badges of README.md. An address that is
+there already is replaced.
 """
 
 import re
