@@ -160,6 +160,14 @@ def test_seed_decides_the_run():
     assert equal == [True, True, False]
 
 
+def test_updates_draw_different_dropout():
+    """Catches the same seed before every update."""
+    model = tat.make_model(13, 13, **SIZES | {"dropout": 0.3})
+    trainer = small_trainer(model, factor=0.0)  # a rate of zero: only dropout can change the loss
+    losses = [trainer.update(uneven_pairs()) for _ in range(3)]
+    assert len(set(losses)) == 3
+
+
 # --- Translations of a validation ---
 def test_the_quick_score_is_that_of_the_search():
     """Catches another text, a lost end, and rows that are not in the order of their references."""
