@@ -18,7 +18,8 @@ from blog.prose import PageError, parse
 BLOG = Path(__file__).resolve().parent
 TEMPLATE = BLOG / "template"
 KATEX = BLOG / "node_modules" / "katex" / "dist"
-PLAIN = "n", "p", "w"  # names, punctuation and space in code, by the classes that Pygments gives
+# names, operators, punctuation and space in code, by the classes that Pygments gives
+PLAIN = "n", "o", "p", "w"
 
 
 def run_node(*arguments: str, **options: Any) -> Any:
