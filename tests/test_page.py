@@ -743,7 +743,7 @@ def test_a_panel_answers_the_keyboard_and_the_bar_folds(shared_page):
     tab.wait_for_function(changed, arg=[panel.element_handle(), before])
     # where a weight comes from unfolds in place
     panel.locator("tbody tr").nth(4).locator("td").nth(3).click()
-    panel.locator(".panel-causes strong", has_text="“einer” looks at “auf”").wait_for()
+    panel.locator(".panel-causes strong", has_text="“einer ‘a’” looks at “auf ‘on’”").wait_for()
     assert panel.locator(".panel-strip").count() == 3
     fold = tab.locator("#your-sentence > button").last
     for visible in (False, True):
