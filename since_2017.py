@@ -1264,7 +1264,7 @@ def example_decoder_only() -> Chart:
     kinds = {"encoder and decoder": LIVE.make_model(6000)}
     kinds["decoder only"] = make_decoder_only(6000, LIVE, N=10)
     sizes = {name: sum(p.numel() for p in model.parameters()) for name, model in kinds.items()}
-    print({name: f"{size:,} parameters" for name, size in sizes.items()})
+    print("parameters:", ", ".join(f"{name} {size:,}" for name, size in sizes.items()))
     torch.manual_seed(0)
     config = Config(d_model=64, d_ff=128, h=4, dropout=0.0, norm="pre", factor=0.25, warmup=150)
     model = make_decoder_only(14, config, N=2)

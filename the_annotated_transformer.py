@@ -2206,8 +2206,8 @@ def example_pre_post() -> Chart:
     pre-norm's stays level while its stream grows."""
     post, pre = fresh_layers("post"), fresh_layers("pre")
     growth = {rows[0]["norm"]: rows[-1]["gradient"] / rows[0]["gradient"] for rows in (post, pre)}
-    texts = {norm: f"{x:.1f}" for norm, x in growth.items()}
-    print("gradient of the last layer over that of the first:", texts)
+    texts = [f"{norm}-norm {x:.1f}" for norm, x in growth.items()]
+    print("gradient of the last layer over that of the first:", ", ".join(texts))
     assert growth["post"] > 10 and 1 / 4 < growth["pre"] < 4
     assert pre[-1]["RMS of the stream"] > 1.5 > 1.01 > post[-1]["RMS of the stream"]
     gradients = curves(post + pre, "layer", "gradient", "norm", log_y=True, width=280)
@@ -3070,7 +3070,7 @@ def example_longer() -> Chart:
     useless soon after."""
     shares = {n: copied(train_copy()[0], n) for n in range(3, 17)}
     rows = [{"length": n, "copied": x, "trained on": "3 to 10 tokens"} for n, x in shares.items()]
-    print(shares)
+    print("copied exactly, by length:", ", ".join(f"{n}: {x:.0%}" for n, x in shares.items()))
     assert shares[10] > 0.9 > 0.5 > shares[16]
     return curves(rows, "length", "copied", "trained on")
 
@@ -3119,7 +3119,7 @@ def example_gpt() -> None:
     assert torch.equal(before[:, :7], after[:, :7]) and not torch.equal(before[:, 7], after[:, 7])
     modules = {"translator": model, "GPT": nn.ModuleList(parts)}
     counts = {name: sum(p.numel() for p in m.parameters()) for name, m in modules.items()}
-    print({name: f"{n:,} weights" for name, n in counts.items()})
+    print("weights:", ", ".join(f"{name} {n:,}" for name, n in counts.items()))
 
 
 # %% [markdown]
@@ -4835,8 +4835,8 @@ def example_alignment() -> Chart | None:
         charts.append(heatmap(rates, layers, columns, title, axes, size=40, unit="error rate"))
         means = [f"{h['aer']:.2f}" for run in heads for h in run if h["layer"] == "mean"]
         print("the row that", convention, "the token: mean over all heads, by seed:", *means)
-    baselines = {name: baseline["aer"] for name, baseline in runs[0]["baselines"].items()}
-    print("to compare:", baselines, f"BLEU {runs[0]['bleu']:.1f}")
+    baselines = [f"{name} {other['aer']:.2f}" for name, other in runs[0]["baselines"].items()]
+    print("to compare:", ", ".join([*baselines, f"BLEU {runs[0]['bleu']:.1f}"]))
     return grid([charts])
 
 

@@ -119,8 +119,28 @@ def test_one_click_changes_the_translation(shared_page):
     word.click()
     first.locator("#target .changed", has_text="men").wait_for()
     assert "Before: Two women" in first.locator("#compared").inner_text()
+    assert first.locator("#target .now").inner_text() == "newspaper"  # the step stays
     first.locator("#compared button").click()
-    first.locator("#compared").wait_for(state="hidden")
+    for name in ("cross", "decoder", "mask"):  # and so does each switch of the first screen
+        first.locator(f"[name={name}]").uncheck()
+        first.locator("#target .changed").first.wait_for()
+        reach(tab, ".road-next")
+        first.locator("#compared").wait_for(state="hidden")  # nothing follows the reader down
+        tab.evaluate("scrollTo(0, 0)")
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_nothing_moves_while_the_page_loads(shared_page, width):
+    tab = shared_page(width)
+    tab.reload()
+    tab.wait_for_selector(".explorer.ready #step-readout:not(:empty)")
+    shift = tab.evaluate("""() => new Promise((tell) => {
+        const sum = (list) => list.getEntries().reduce((total, { value }) => total + value, 0);
+        const observer = new PerformanceObserver((list) => tell(sum(list)));
+        observer.observe({ type: "layout-shift", buffered: true });
+        setTimeout(() => tell(0), 1000);
+    })""")
+    assert shift < 0.05
 
 
 def test_what_the_text_tries_is_done_in_the_page(shared_page):
@@ -723,7 +743,7 @@ def test_a_panel_answers_the_keyboard_and_the_bar_folds(shared_page):
     tab.wait_for_function(changed, arg=[panel.element_handle(), before])
     # where a weight comes from unfolds in place
     panel.locator("tbody tr").nth(4).locator("td").nth(3).click()
-    panel.locator(".panel-causes strong", has_text="“einer” looks at “auf”").wait_for()
+    panel.locator(".panel-causes strong", has_text="“einer ‘a’” looks at “auf ‘on’”").wait_for()
     assert panel.locator(".panel-strip").count() == 3
     fold = tab.locator("#your-sentence > button").last
     for visible in (False, True):

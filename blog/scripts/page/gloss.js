@@ -33,26 +33,27 @@ const ENGLISH = {
 };
 
 // words that the model takes for similar to theirs
-const NEIGHBOURS = `asiaten Asians berg mountain bilder pictures brille glasses bücher books couch
-couch dame lady damen ladies das the der the es it familie family feld field fenster window fluss
-river foto photo fotos photos gebäude building gehsteig pavement hafen harbour handtasche handbag
-haus house holz wood hunde dogs hunden dogs hundes dog’s jacke jacket jemand somebody jungen boys
-kind child kindern children kleidern dresses kleidung clothes kleiner little koch cook küche kitchen
-küste coast lastwagen lorry leuten people mannes man’s meer sea menschen people männern men mänteln
-coats mädchen girl oberteil top overall overalls parkbank park-bench parkplatz car-park personen
-people reihe row rucksack backpack schnurrbart moustache schuhe shoes sees lake’s straße street
-stuhl chair tisch table tochter daughter ufer shore als when alt old alte old alten old außerhalb
-outside bei at beim at-the beobachten watch beobachtet watches betrachten look-at blau blue blaue
-blue blauer blue damit with-it darauf on-it dem the denen whom dessen whose dies this drei three
-durch through etwas something fotografieren photograph für for gehen go grauer grey großen big großer
-big großes big heben lift hinauf up hinaus out hüpft hops ihrem her ihres her ist is jagen chase
-kleine small kleines small lesen read liegt lies läuft runs macht makes nachdem after nahe near neben
-beside nur only oder or rennt runs repariert repairs rot red rote red roter red runden round schauen
-look schaut looks schläft sleeps schnell fast seine his seinen his seiner his singt sings sitzende
-sitting sitzender sitting spielen play sprechen speak spricht speaks springen jump statt instead steht
-stands tag day tanzt dances tragen wear trinkt drinks verfolgt pursues voll full vom from-the von of
-vor before weiß white wobei while über over zum to-the zurück back zuschauen watch zuschaut watches
-zwei two älterer elderly`.split(/\s+/);
+const NEIGHBOURS = `als when alt old alte old alten old asiaten Asians außerhalb outside bei at
+beim at-the beobachten watch beobachtet watches berg mountain betrachten look-at bilder pictures
+blau blue blaue blue blauer blue brille glasses bücher books couch couch dame lady damen ladies
+damit with-it darauf on-it das the dem the denen whom der the dessen whose dies this drei three
+durch through es it etwas something familie family feld field fenster window fluss river foto
+photo fotografieren photograph fotos photos für for gebäude building gehen go gehsteig pavement
+grauer grey großen big großer big großes big hafen harbour handtasche handbag haus house heben
+lift hinauf up hinaus out holz wood hunde dogs hunden dogs hundes dog’s hüpft hops ihrem her ihres
+her ist is jacke jacket jagen chase jemand somebody jungen boys kind child kindern children
+kleidern dresses kleidung clothes kleine small kleiner little kleines small koch cook küche
+kitchen küste coast lastwagen lorry leiter ladder lesen read leuten people liegt lies läuft runs
+macht makes mannes man’s meer sea menschen people mädchen girl männern men mänteln coats nachdem
+after nahe near neben beside nur only oberteil top oder or overall overalls parkbank park-bench
+parkplatz car-park personen people reihe row rennt runs repariert repairs rot red rote red roter
+red rucksack backpack runden round schauen look schaut looks schläft sleeps schnell fast
+schnurrbart moustache schuhe shoes sees lake’s seine his seinen his seiner his singt sings
+sitzende sitting sitzender sitting spielen play sprechen speak spricht speaks springen jump statt
+instead steht stands straße street stuhl chair tag day tanzt dances tisch table tochter daughter
+tragen wear trinkt drinks ufer shore verfolgt pursues voll full vom from-the von of vor before
+weiß white wobei while zum to-the zurück back zuschauen watch zuschaut watches zwei two älterer
+elderly über over`.split(/\s+/);
 
 /** Of all of them, and of the ready sentences', in small letters. @type {Map<string, string>} */
 const WORDS = new Map();

@@ -70,10 +70,10 @@ const KINDS = { encoder: say("encoder"), decoder: say("decoder"), cross: say("cr
 export function switchBoxes({ N, h }, changed, isFirst = false) {
   let shown = asBuilt();
   const places = Array.from({ length: N * h }, (_, i) => `${1 + Math.floor(i / h)} ${1 + (i % h)}`);
-  const boxes = (isFirst ? firstOnes(places) : FLAGS).map(({ name, text, title, ...one }) => {
+  const boxes = (isFirst ? firstOnes(places) : FLAGS).map(({ name, text, title, isOn, turned }) => {
     const box = el("input", { type: "checkbox", name });
-    box.addEventListener("change", () => changed(one.turned(shown, box.checked)));
-    return { box, isOn: one.isOn, label: el("label", { title }, box, ` ${text}`) };
+    box.addEventListener("change", () => changed(turned(shown, box.checked)));
+    return { box, isOn, label: el("label", { title }, box, ` ${text}`) };
   });
   const heads = headList(places);
   heads.addEventListener("change", () => {
