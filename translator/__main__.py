@@ -552,7 +552,7 @@ def export(
         names: what the page calls the two languages, such as `--names French English`
         note: what the page says that the translator knows
         score: for the page, what `evaluate --json` has printed, as a file
-        words: a JSON object with the page's other texts in another language, whose code is "lang"
+        words: a JSON object with the page's other texts in another language, whose code is `lang`
     """
     from translator.model_folder import read_translator, write_model
     from translator.processes import use_device
