@@ -862,7 +862,7 @@ def example_autocast() -> None:
     model = make_model(50, 50, N=2, d_model=64, d_ff=128, h=4, norm="pre").eval()
     batch = make_batch(copy_pairs(16, 50, seed=0))
     logits = model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
-    normalised = set()  # dtypes of what is added up from layer to layer
+    normalised = set()  # the types of what is added up from layer to layer
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
             module.register_forward_pre_hook(lambda _, inputs: normalised.add(inputs[0].dtype))
