@@ -58,7 +58,7 @@ def add_losses(
     """
     empty = []
     for number, (line, result) in enumerate(zip(lines, results, strict=True), first):
-        # as multisets: one of two `%s` may be lost
+        # counted, because one of two `%s` may be lost
         before, after = placeholders(line), placeholders(result["translation"])
         losses = {
             "unknown_letters": unknown_letters(pieces, line),
