@@ -4321,8 +4321,8 @@ def select_rows(decoder: CachedDecoder, rows: Tensor) -> None:
 # %% [markdown]
 # > For each sentence, `topk` looks at all the extensions of its $b$ hypotheses at once. Divide the index of an
 # > extension by the size of the vocabulary, and the quotient is the hypothesis that it extends (`parents`); the
-# > remainder is the new token. `open_places` counts what is left of each sentence's $b$ places. A place is `alive` as
-# > long as its hypothesis can still be extended.
+# > remainder is the new token. `open_places` counts what is left of each sentence's $b$ places. A place is `alive` if it
+# > holds a hypothesis, and `ended` if this token is its last.
 
 
 # %%
@@ -4336,7 +4336,9 @@ def beam_search(
     Returns ids (B, at most max_len), BOS first, PAD after EOS. max_len is for sources (B, S)
     without padding: one with n padded positions gets n tokens fewer, as if it were alone.
     """
-    if not (isinstance(beam, Integral) and beam >= 1 and 0 <= alpha <= 10):  # larger ones overflow
+    if not (
+        isinstance(beam, Integral) and beam >= 1 and 0 <= alpha <= 10
+    ):  # a larger alpha overflows
         raise ValueError(
             "the beam must be a whole number, at least 1, and alpha from 0 to 10, "
             f"but they are {beam} and {alpha}"

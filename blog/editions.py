@@ -57,7 +57,8 @@ COMMONMARK = MarkdownIt("commonmark")
 HAN = "\u3400-\u9fff"
 TABLE_RULE = r"\|?[-:| ]+\|"  # the line below a table's head
 VERBATIM = rf"\s*|{TABLE_RULE}|</?details[^>]*>"  # a line that is not translated
-# a line that is a piece by itself: what stands before it, the piece, what stands after it
+# a line that is a piece by itself: what stands before it, the piece, what stands after it (nothing,
+# but a group, behind a heading)
 SINGLE_LINE = (
     r"(#+ )(.+)()|(<details[^>]*><summary>)(.+)(</summary>)"
     r"|(!\[)(.+)(\]\([^()\s]+\))|(\| )(.*)( \|)"
@@ -81,25 +82,26 @@ def pieces(source: str) -> Iterator[tuple[str, str, str]]:
     Only a paragraph or an item can have several lines. So its lines wait in `paragraph` until one
     comes that can't belong to it: the next item, a line that is a piece by itself (a heading, a row
     of a table), or one that nobody translates (an empty line, or a line of a block). A block is
-    code or a formula on lines of its own, from ``` to ``` or from $$ to $$.
+    code or a formula on lines of its own, from ``` to ``` or from $$ to $$. A quotation begins, ends
+    or becomes deeper only behind an empty line, so the marks of a paragraph's first line are enough.
     """
     paragraph: list[str] = []  # its lines so far
     prefix = ""  # what stands before it: marks of quotation, the mark of an item
-    fence = ""  # what ends the block that this line is in: ``` or $$
+    block = ""  # what ends the block that this line is in: ``` or $$
     for line in [*source.split("\n"), ""]:  # the last, empty line ends the last paragraph
         quote, content = re.fullmatch(r"((?:> ?)*)(.*)", line).groups()
-        # two $$ in a line are a formula that begins and ends there
-        is_edge = {"```": content.startswith("```"), "$$": content.count("$$") % 2 == 1}
-        mark = fence or next((mark for mark in is_edge if is_edge[mark]), "")
+        # two $$ in a line are a formula that begins and ends there: no block, and not translated
+        opens_or_closes = {"```": content.startswith("```"), "$$": content.count("$$") % 2 == 1}
+        edge = block or next((mark for mark, seen in opens_or_closes.items() if seen), "")
         formula = content.startswith("$$")
-        verbatim = bool(mark or formula or re.fullmatch(VERBATIM, content))
+        verbatim = bool(edge or formula or re.fullmatch(VERBATIM, content))
         single_line = None if verbatim else re.fullmatch(SINGLE_LINE, content)
         item = re.match(r"- |\d+\. ", content)
         if paragraph and (verbatim or single_line or item):
             yield prefix, " ".join(paragraph), "\n"
             paragraph = []
-        if mark and is_edge[mark]:
-            fence = "" if fence else mark
+        if edge and opens_or_closes[edge]:
+            block = "" if block else edge
         if single_line:
             start, piece, end = (group for group in single_line.groups() if group is not None)
             yield quote + start, piece, end + "\n"
@@ -125,7 +127,7 @@ def translate(source: str, word: Callable[[str], str]) -> str:
             below_references = text == REFERENCES
         is_reference = below_references and before.lstrip("> ") == "- "
         result += before + (word(text) if text and not is_reference else text) + after
-    return result.removesuffix("\n")
+    return result.removesuffix("\n\n")  # of the empty line that `pieces` adds, and the last one's
 
 
 def prose(cells: list[NotebookNode]) -> Iterator[tuple[str, str]]:
@@ -204,11 +206,11 @@ def texts_of_the_page() -> Iterator[tuple[str, str]]:
         for provocation in model.get("provocations", []):
             yield provocation["teaches"], "models.json"
     for name in mistakes_of_the_page():
-        yield (CATALOGUE | SLIPS)[name].effect, "mistakes.py"
+        yield (CATALOGUE | SLIPS)[name].effect, "practice/mistakes"
     for name in mistakes_of_the_clinic():
         mistake = CATALOGUE[name]
         for text in (GROUPS[mistake.kind], mistake.label, mistake.belief, mistake.effect):
-            yield text, "mistakes.py"
+            yield text, "practice/mistakes"
     for name in CLINIC_TESTS:
         yield TESTS[name].measured, "examine.py"
         yield TESTS[name].means, "examine.py"
@@ -330,9 +332,8 @@ def renumbered(old: str, new: str, translation: str) -> str | None:
 def update(catalogue: polib.POFile, texts: dict[tuple[str | None, str], str]) -> polib.POFile:
     """A catalogue with the pieces `texts`: translations stay, fuzzy if the English has changed."""
     # A piece that the catalogue lacks is new, or an old one that was changed. So it takes over the
-    # translation of the closest piece that is gone from the text, which then is no longer offered.
-    # In the order of the text. Each piece is the same as before, or new, or an old one that was
-    # changed: for these, English and translation stand side by side until somebody has looked.
+    # translation of the closest piece that is gone from the text, which then is no longer offered;
+    # marked as fuzzy, it waits until somebody has compared the two. The order is the text's.
     old_entries: dict[tuple[str | None, str], polib.POEntry] = {
         (entry.msgctxt, entry.msgid): entry for entry in catalogue
     }
@@ -435,9 +436,8 @@ def for_jupyter(notebook: NotebookNode, language: str) -> NotebookNode:
     # Links lead to the headings there, by Jupyter's names of them. All notebooks of a language
     # stand in one folder, two below the English documents.
     translation = translated(notebook, language)
-    # "" is the file of a link to a heading of the same notebook A link names a file and a heading.
-    # Both sides have as many headings, in the same order, so a name leads to the other language's
-    # by its place.
+    # A link names a file, "" for this notebook, and a heading. Both sides have as many headings, in
+    # the same order, so a name leads to the other language's by its place.
     names_by_file = {"": names(notebook, translation)} | names_of_all(language)
 
     def redirected(link: re.Match[str]) -> str:
@@ -483,8 +483,8 @@ def signature(text: str) -> dict[str, list[str]]:
 
 def numbers(text: str) -> Iterator[tuple[str, str]]:
     """The digits of each number outside code, formulas and links, and those of its value."""
-    # Its unit counts for the value: 4.5 million is `450 万`.
-    # dates, scores and sizes; those in code, formulas and addresses are compared as they stand
+    # Its unit counts for the value: 4.5 million is `450 万`. Numbers in code, formulas and addresses
+    # are left out, because these are compared as they stand.
     text = re.sub(rf"{CODE}|\]\({TARGET}\)", " ", text)
     for number, unit in re.findall(rf"(\d[\d,.]*(?<![,.]))(?: ({'|'.join(UNITS)}))?", text):
         digits = re.sub("[,.]", "", number)
@@ -551,7 +551,6 @@ def missing_terms(source: str, translation: str, checked: list[Term]) -> list[st
 
 def check(language: str) -> tuple[list[str], list[str]]:
     """What must be mended in a catalogue, and what is out of date: the English changed since."""
-    # first what `update` mends by itself, then what needs a translator
     catalogue = load(language)
     texts = wanted()
     checked = terms(language)

@@ -68,17 +68,17 @@ ENABLE_CHARTS = (
 
 def build(script: str) -> NotebookNode:
     """The notebook that the text of a py:percent script describes, not yet executed."""
-    # From the script alone, so that the same script gives the same notebook, id for id.
     count_by_digest: Counter[str] = Counter()
     cells = jupytext.reads(script, fmt="py:percent").cells
     for cell in cells:
         if cell.cell_type == "markdown":
             cell.source = re.sub(QUOTED, "", cell.source)
-        # ids from the content, so that a changed cell changes no other one
+        # An id comes from the content (without marks of quotation), so that a changed cell changes
+        # no other one's; of equal cells, the later ones count.
         digest = hashlib.sha256(f"{cell.cell_type}\0{cell.source}".encode()).hexdigest()[:8]
         count_by_digest[digest] += 1
         count = count_by_digest[digest]
-        cell.id = digest if count == 1 else f"{digest}-{count}"  # equal cells need different ids
+        cell.id = digest if count == 1 else f"{digest}-{count}"
         # what else jupytext notes is of the script, such as the blank lines behind a cell
         cell.metadata = {"tags": cell.metadata["tags"]} if "tags" in cell.metadata else {}
     fold_and_hide(cells)
@@ -105,7 +105,7 @@ def fold_and_hide(cells: list[NotebookNode]) -> None:
             fold(cell)
             if reach and cell.source.startswith(EXAMPLE):
                 cell.metadata["jupyter"]["outputs_hidden"] = True
-        elif reach == 1:
+        elif reach == 1:  # code of the text: the next step
             reach = 0
         if "hide-output" in cell.metadata.get("tags", []):
             cell.metadata.setdefault("jupyter", {})["outputs_hidden"] = True

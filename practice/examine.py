@@ -369,7 +369,7 @@ def see_wires(patient: Patient, pairs: list[Pair]) -> Values:
     """What depends on what; nothing, where the answers are drawn by chance."""
     # First it is asked twice: if the answers differ, no difference between others says anything.
     # Then the wires are tried; if one that should be there seems cut, once more after some updates.
-    # of one length, so that nothing is padded
+    # The pairs are of one length, so that nothing is padded.
     probe = strangers(pairs)
     once, again = (patient.predict(probe).log_softmax(-1) for _ in range(2))
     differs = (once - again).abs().max().item()
@@ -456,6 +456,7 @@ def recompute_loss(patient: Patient, pairs: list[Pair]) -> Values:
     # term more (of which nothing is said), or is of other pairs.
     test = "recomputed"
     if abs(difference) > MOVED:
+        # with a share of about 1 it is the loss and a constant: an equal number would be chance
         share = share_of_pairs(patient, pairs, [reported[0], *by_logits])
         candidates = [] if abs(share - 1) < 0.01 else explanations(patient, pairs)
         if not any(math.isclose(reported[0], loss, rel_tol=2e-5) for loss in candidates):
@@ -505,8 +506,8 @@ def take_gradient(patient: Patient, pairs: list[Pair]) -> Values:
 def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     """The weights of a fresh model beside the formula; of one of the document three more things.
 
-    These are how evenly attention begins, whether each sublayer adds to the stream, and a token's
-    share in the input beside that of its place.
+    These are how evenly attention begins, whether each sublayer adds to the stream, and how far two
+    tokens differ in the input, beside two neighbouring places.
     """
     model = patient.model
     values = {}
@@ -564,7 +565,7 @@ def learn_by_heart(patient: Patient, pairs: list[Pair], updates: int = 150) -> V
     # from the shortest to the longest, evenly
     few = sorted(pairs, key=lambda p: len(p.tgt))[:: max(len(pairs) // 8, 1)][:8]
     eps = patient.smoothing
-    lowest = 0.0  # with smoothed labels, a loss can't fall below their entropy
+    lowest = 0.0  # with smoothed labels, the entropy of those that give the right token 1 - eps
     if eps:
         wrong_tokens = patient.predict(few).size(-1) - 1
         lowest = -(1 - eps) * math.log(1 - eps) - eps * math.log(eps / wrong_tokens)
@@ -590,9 +591,10 @@ def learn_by_heart(patient: Patient, pairs: list[Pair], updates: int = 150) -> V
                 if learned or (number >= updates and min(losses_so_far) >= low_enough):
                     break
     values: Values = {"heart loss": losses_so_far[-1] - lowest}
-    # a term that makes the reported loss smaller has done so at first
-    opened = evaluated - all_reported[-1] - max(at_first - all_reported[0], 0)
-    values["evaluated"] = None if not is_model and evaluated < at_first else opened
+    # the last update is due, as it is a fifth one; what was between the two losses at first is a
+    # term of the reported one, and no gap
+    gap = evaluated - all_reported[-1] - max(at_first - all_reported[0], 0)
+    values["evaluated"] = None if not is_model and evaluated < at_first else gap
     if patient.decode:
         values["by heart"] = share if is_model else None
     return values

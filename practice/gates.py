@@ -205,8 +205,7 @@ def past(size: int) -> Tensor:
 
 def targets(w: World) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Ids of a target (1, T), the memory that it is to look at, and both masks."""
-    # One mask of the target hides more than the future.
-    # a whole target, one of five tokens, and a single one
+    # A whole target, one of five tokens, whose mask hides more than the future, and a single one.
     for src, T in zip(sources(w), (w.tgt.size(1), 5, 1), strict=True):
         tgt_mask = past(T)
         if T == 5:

@@ -198,9 +198,8 @@ def sizes_of(arguments: tuple) -> str:
 
 def diagnosis(gate: Gate, answers: list[Callable], results: list[Any], bad: int) -> list[str]:
     """The mistakes with which the document gives for each case what the reader's function gave."""
-    # The first wrong one, `bad`, is compared first: most mistakes differ there already. Each
-    # mistake is put in force, and the document asked for the same cases. Where all its answers are
-    # the reader's, that is it. Most differ at the wrong case already, so that one comes first.
+    # Each mistake is put in force, and the document asked for the same cases. Where all its answers
+    # are the reader's, that is it. Most differ at the first wrong case already, so `bad` comes first.
     names = []
     end = time.process_time() + LOOKING_SECONDS
     order = sorted(range(len(answers)), key=lambda i: i != bad)
@@ -292,8 +291,8 @@ class Trial:
 
     def explanation(self, bad: int) -> str:
         """Of the first wrong result: the mistake that gives the same numbers, or the place."""
-        # No mistake is looked for in a function that uses others that are wrong.
-        # with all cases, then with those of the shipped weights alone: sizes may be written into it
+        # No mistake is looked for in a function that uses others that are wrong. First with all
+        # cases, then with those of the shipped weights alone, as sizes may be written into it.
         if not self.mend:
             names = diagnosis(self.gate, self.answers(), self.results, bad)
             if names:

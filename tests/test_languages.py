@@ -97,6 +97,8 @@ def test_a_number_that_its_rows_change_changes_in_the_translation_too():
 def test_pieces_put_together_again_are_the_text():
     """For every cell of both documents, as the page renders it."""
 
+    assert editions.translate("# One\n\nTwo.\n", str) == "# One\n\nTwo.\n"
+
     def rendered(text: str) -> str:
         renderer = prose.MarkdownWithMath(renderer=prose.Prose(ROOT))
         prose.table_in_quote(renderer)

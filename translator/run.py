@@ -42,7 +42,7 @@ class Run:
     """A run whose folder is whole.
 
     Who trains opens it (`opened`), lets it `restore` a trainer from its newest checkpoint, makes an
-    update of each of its `batches`, and saves (`save`) now and then.
+    update of each of its `batches`, and saves (`save`) now and then. The log is `Training`'s.
     """
 
     def __init__(
@@ -112,7 +112,10 @@ class Run:
         return self.make(self.settings, len(self.tokenizer), self.parts)
 
     def model(self) -> Transformer:
-        """A model of the run's settings, with the weights that the run starts from."""
+        """The model of a new run: random, or with the weights that it starts from.
+
+        One that has a state is `restore`d afterwards.
+        """
         model = self.fresh_model()
         if self.start and self.start_weights:
             load_weights(model, self.start_weights, self.start)
@@ -124,8 +127,8 @@ class Run:
         If it is damaged, a note says so, and the state before it is taken. Raises Refused if that
         is damaged, too, or if they are another model's.
         """
-        # weights that the settings don't describe would be saved, and never be read again; on meta
-        # the model that they are compared with takes no memory
+        # Weights that the settings don't describe would be saved, and never be read again. On meta,
+        # the model that they are compared with takes no memory.
         with torch.device("meta"):
             check_weights(self.fresh_model(), weights_of(trainer.model), self.folder)
         # `save` replaces the one by the other, so at least one is whole after any crash

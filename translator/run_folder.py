@@ -150,8 +150,8 @@ class RunFolder:
         """Create or repair the folder; the first process does it, for all of a group."""
         # `create` writes `config.json` last, so it tells a run from what is left of a start that
         # failed. Nothing is cleared away, not even half files, before the folder is known to be a
-        # run. Checksums come after all that they are of. What is whole by then does
-        # not change any more, and so all processes may open it.
+        # run. Checksums come after all that they are of. What is whole by then does not change any
+        # more, and so all processes may open it.
         if processes()[0] == 0:
             if (self.path / "config.json").exists():
                 self.repair()
@@ -175,7 +175,7 @@ class RunFolder:
         self.check_strangers()
         # val is read to its end, train only to its first pair: it may take hours
         for _ in self.corpus.full_pairs("val"):
-            pass  # reads every line now, to find a damaged one
+            pass  # every line is read now, to find a damaged one
         next(iter(self.corpus.full_pairs("train")))  # Refused, or missing, if there is no pair
         settings, tokenizer = self.vocabulary()
         # a start that was interrupted has left these: tokens without their vocabulary are of no use

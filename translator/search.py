@@ -47,7 +47,7 @@ class Beam:
         self.width, self.alpha, self.n_best = width, alpha, n_best
         self.finished: list[list[Hypothesis]] = [[] for _ in range(B)]  # of each source, best first
         # all that follows has a row for each source that is still searched
-        self.source = torch.arange(B, device=device)  # its number
+        self.number = torch.arange(B, device=device)  # which of the given sources it is
         self.limit = limit
         # the score that a translation has to exceed to be among its n_best
         self.bar = torch.full((B,), EMPTY, device=device, dtype=torch.float)
@@ -67,7 +67,8 @@ class Beam:
         """
         # all places are filled, also if fewer are open; `finish` empties what is behind these
         sources = len(self.log_p)
-        top, tokens = logits.float().topk(min(self.width, logits.size(-1)))  # no row needs more
+        # at most `width` of the best can come from one row; `gain` is its log-softmax, of these alone
+        top, tokens = logits.float().topk(min(self.width, logits.size(-1)))
         gain = top - logits.float().logsumexp(-1, keepdim=True)
         extensions = (self.log_p.view(-1, 1) + gain).view(sources, -1)  # (sources, places * k)
         self.log_p, chosen = extensions.topk(self.width)
@@ -75,6 +76,7 @@ class Beam:
         rows = first.unsqueeze(1) + chosen // tokens.size(1)
         token = tokens.view(sources, -1).gather(1, chosen)
         self.ids = torch.cat((self.ids.flatten(0, 1)[rows], token.unsqueeze(-1)), dim=-1)
+        # places as floats, too, so that one gather moves both
         latest = torch.stack((self.log_p, looked_at[rows]), dim=-1).unsqueeze(2)
         self.history = torch.cat((self.history.flatten(0, 1)[rows], latest), dim=2)
         return rows
@@ -87,8 +89,9 @@ class Beam:
         at_limit = (steps + 1 >= self.limit).unsqueeze(1)
         ended = alive & ((self.ids[..., -1] == EOS) | at_limit)
         scores = self.log_p / tat.length_penalty(steps, self.alpha)
+        # `bar` may rise within this loop; what it should then keep out, `del` takes out again
         for i, j in (ended & (scores > self.bar.unsqueeze(1))).nonzero().tolist():
-            best = self.finished[self.source[i]]
+            best = self.finished[self.number[i]]
             sums, looked_at = self.history[i, j].unbind(-1)
             lists = self.ids[i, j].tolist(), sums.tolist(), looked_at.long().tolist()
             insort(best, Hypothesis(float(scores[i, j]), *lists), key=lambda other: -other.score)
@@ -100,14 +103,14 @@ class Beam:
         self.open_places = self.open_places - ended.sum(1, keepdim=True)
 
     def drop(self) -> Tensor | None:
-        """Leave the sources whose search is over; which of the sources stay (None: all)."""
+        """Drop the sources whose search is over; returns the rows of those that stay (None: all)."""
         # Log-probabilities only fall, and what divides them is largest at the limit: so whatever
         # continues an open translation can't score more than `highest`.
         highest = self.log_p.amax(1) / tat.length_penalty(self.limit - 1, self.alpha)
         stay = (highest > self.bar).nonzero().flatten()  # EMPTY, with nothing open, is never higher
-        if len(stay) == len(self.source):
+        if len(stay) == len(self.number):
             return None  # as in most steps: nothing has to be copied
-        for field in ("source", "limit", "bar", "open_places", "log_p", "ids", "history"):
+        for field in ("number", "limit", "bar", "open_places", "log_p", "ids", "history"):
             setattr(self, field, getattr(self, field)[stay])
         return stay
 
@@ -197,8 +200,8 @@ class Search:
                 f"line {first + i} has {len(sources[i]):,} tokens, far more than a sentence; it is translated greedily, and badly"
             )
         short = order[len(long) :]
-        # one batch has sentences of similar length; the beam multiplies its rows
-        size = min(128, max(1, 640 // self.beam))  # so that a batch has at most 640 rows
+        # the beam multiplies the rows of a batch: at most 640, or one sentence
+        size = min(128, max(1, 640 // self.beam))
         batches = [[i] for i in long] + [short[i : i + size] for i in range(0, len(short), size)]
         results: list[Any] = [None] * len(lines)
         for numbers in batches:
@@ -223,9 +226,10 @@ class Search:
             settings = src.size(1) + 50, beam, self.alpha, n_best, aligned
             return fast_beam(model, src, tat.source_mask(src), *settings)
         except ValueError as error:
+            # the 50 above: below them, no translation comes to the end of learned positions
             if src.size(1) < LONG_LINE_TOKENS - 50:
                 raise
-            raise Refused(str(error)) from error  # learned positions have an end
+            raise Refused(str(error)) from error
 
     def decode(self, model: Transformer, src: Tensor, src_mask: Tensor, max_len: int) -> Tensor:
         """As the document's searches: ids (B, at most max_len), BOS first, PAD after EOS."""

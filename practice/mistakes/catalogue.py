@@ -5,11 +5,11 @@
 
 What is written, believed and what it does stands in two tables, mistakes.tsv and slips.tsv. The
 rooms beside this file say by the same names what a mistake puts in place of what:
-`mistake(NAME, rate=function)`, or with two underscores for a method, `Trainer__gradient=function`.
-It is in force while its model trains and
-while it is examined, because whoever made it made it in both. What the document has only inside
-its examples (which numbers to learn from, how to translate them) is here as `numbers`, `examined`
-and `translate`, so that it can be made wrong as well: call these through the module.
+`mistake(NAME, rate=function)`, or with two underscores between a class and its method,
+`Trainer__gradient=function`, so `Batch____init__`. It is in force while its model trains and while
+it is examined, because whoever made it made it in both. What the document has only inside its
+examples (which numbers to learn from, how to translate them) is here as `numbers`, `examined` and
+`translate`, so that it can be made wrong as well: call these through the module.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ class Mistake(NamedTuple):
     puts: dict[str, Any] = {}  # what is put in place of what
 
 
-# what the page's clinic calls the kinds
+# what the page's clinic calls the kinds; those of mistakes that it doesn't have are missing
 GROUPS = {
     "mask": "Mask and shift", "shift": "Mask and shift", "data": "Data", "attention": "Attention",
     "heads": "Attention", "positions": "Positions and norm", "norm": "Positions and norm",
@@ -87,7 +87,10 @@ def mistake(name: str, settings: dict[str, Any] | None = None, **puts: Any) -> N
 
 
 def slip(name: str, **puts: Any) -> None:
-    """Enter one that is seen only beside a reference with the same weights, of slips.tsv."""
+    """Enter one that is seen only beside a reference with the same weights, of slips.tsv.
+
+    A whole training with it may come out as well as without, so it counts as harmless there.
+    """
     row: dict[str, Any] = dict(SLIPS_TABLE[name])
     SLIPS[name] = Mistake(**row, kind="slip", seen_by="reference", harmless=True, puts=puts)
 

@@ -12,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import the_annotated_transformer as tat
 from practice import examine, mistakes
-from practice.mistakes import CATALOGUE, HEALTHY
+from practice.mistakes import CATALOGUE, HEALTHY, SLIPS
 from since_2017 import modern
 from tests.helpers import ROOT
 from the_annotated_transformer import PAD, Config, Pair, Trainer, number_pair, saved_rows
@@ -86,6 +86,13 @@ def test_each_mistake_says_where_the_document_explains_it():
 
 
 # --- What is found, and by which examination ---
+
+
+def test_every_row_of_the_tables_is_a_mistake():
+    """Its code names the row, so a row that no code names would be lost without a word."""
+    assert mistakes.catalogue.MISTAKES_TABLE.keys() == CATALOGUE.keys()
+    assert mistakes.catalogue.SLIPS_TABLE.keys() == SLIPS.keys()
+    assert not CATALOGUE.keys() & SLIPS.keys()
 
 
 @pytest.mark.parametrize("name", [name for name, m in CATALOGUE.items() if m.seen_by in CHEAP])
