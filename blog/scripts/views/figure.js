@@ -20,7 +20,6 @@ import { clearestStep, drawStep, sameStep, stop } from "./figure/steps.js";
 import { drawStrips, lightUp } from "./figure/strips.js";
 import { TokenNames } from "./figure/tokens.js";
 import { asBuilt, switchBoxes } from "./switches.js";
-import { tree } from "./tree.js";
 import * as Trust from "./trust.js";
 
 const PATIENCE_MS = 250; // after which it is said that the model computes
@@ -213,19 +212,10 @@ export class Figure {
 
   draw() {
     drawStrips(this);
-    this.drawTree();
     drawMaps(this);
     drawStep(this);
     Changes.compare(this);
     this.options.changed?.(this.state, this.result);
-  }
-
-  drawTree() {
-    const { nodes, best } = this.result;
-    const name = (/** @type {BeamNode} */ { token = "" }) => this.names.piece(token);
-    const isDrawn = nodes && this.$("tree-box").open;
-    this.$("tree-box").hidden = !nodes;
-    this.$("tree").replaceChildren(...(isDrawn ? [tree(nodes, best, name)] : []));
   }
 
   fill(/** @type {string} */ sentence) {
@@ -282,11 +272,7 @@ export class Figure {
     new MutationObserver(redraw).observe(document.documentElement, colours);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
     openOnPaper(this.root);
-    addEventListener("beforeprint", () => {
-      if (!this.result) return;
-      this.drawTree();
-      drawMaps(this);
-    });
+    addEventListener("beforeprint", redraw);
   }
 
   showControls() {

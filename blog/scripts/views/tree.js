@@ -28,7 +28,7 @@ export function tree(nodes, best, name) {
       : "";
     return shape(
       "g",
-      { class: onBest.has(i) ? "best" : "", "data-step": node.step },
+      { class: onBest.has(i) ? "best" : "" },
       shape("title", {}, describe(node, name(node))),
       shape("path", { d }),
       ...labels(node, [...name(node)].slice(0, LABEL_LETTERS).join(""), places[i]),

@@ -4,7 +4,7 @@ import { all, targetOf } from "../../page/dom.js";
 import { direction } from "../../page/language.js";
 import { withHead } from "../switches.js";
 import { drawMaps, headChoices } from "./maps.js";
-import { drawStep, go, idsOf, play, stop, take } from "./steps.js";
+import { go, idsOf, play, stop, take } from "./steps.js";
 import { lightUp } from "./strips.js";
 
 const TYPING_MS = 600; // of silence, after which what was typed is translated
@@ -50,11 +50,6 @@ const LISTENERS = {
         figure.compute();
       });
     on($("halt"), "click", () => figure.halt());
-    on($("tree-box"), "toggle", () => {
-      if (!figure.result) return;
-      figure.drawTree();
-      drawStep(figure);
-    });
   },
   steps(figure) {
     const { $, state } = figure;

@@ -18,8 +18,6 @@ export function drawStep(/** @type {Figure} */ figure) {
   drawProgress(figure);
   drawLikeliest(figure);
   lightUp(figure);
-  for (const node of figure.all("#tree [data-step]"))
-    node.classList.toggle("later", !state.whole && Number(node.dataset.step) > state.step);
   if (state.words || state.kind === "encoder" || !view || !$("maps").open) return;
   // a map of a long sentence shows the rows around the step
   if (!view.queries[state.step - 1 - view.first]) drawMaps(figure);
