@@ -139,7 +139,7 @@ def fast_beam(
             rows = search.extend(logits, decoder.looked_at(weights or {}))
             search.finish()
             stay = search.drop()
-            if len(search.source) == 0:
+            if len(search.number) == 0:
                 break
             decoder.select((rows if stay is None else rows[stay]).flatten(), stay)
     nothing = Hypothesis(EMPTY, [BOS], [], [])  # of scores that are no numbers, or no steps
