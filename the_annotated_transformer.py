@@ -4336,9 +4336,7 @@ def beam_search(
     Returns ids (B, at most max_len), BOS first, PAD after EOS. max_len is for sources (B, S)
     without padding: one with n padded positions gets n tokens fewer, as if it were alone.
     """
-    if not (
-        isinstance(beam, Integral) and beam >= 1 and 0 <= alpha <= 10
-    ):  # a larger alpha overflows
+    if not (isinstance(beam, Integral) and beam >= 1 and 0 <= alpha <= 10):  # 1000 overflows
         raise ValueError(
             "the beam must be a whole number, at least 1, and alpha from 0 to 10, "
             f"but they are {beam} and {alpha}"
@@ -4837,7 +4835,7 @@ def example_alignment() -> Chart | None:
         charts.append(heatmap(rates, layers, columns, title, axes, size=40, unit="error rate"))
         means = [f"{h['aer']:.2f}" for run in heads for h in run if h["layer"] == "mean"]
         print("the row that", convention, "the token: mean over all heads, by seed:", *means)
-    baselines = [f"{name} {other['aer']:.2f}" for name, other in runs[0]["baselines"].items()]
+    baselines = [f"{name} {row['aer']:.2f}" for name, row in runs[0]["baselines"].items()]
     print("to compare:", ", ".join([*baselines, f"BLEU {runs[0]['bleu']:.1f}"]))
     return grid([charts])
 

@@ -199,7 +199,7 @@ def sizes_of(arguments: tuple) -> str:
 def diagnosis(gate: Gate, answers: list[Callable], results: list[Any], bad: int) -> list[str]:
     """The mistakes with which the document gives for each case what the reader's function gave."""
     # Each mistake is put in force, and the document asked for the same cases. Where all its answers
-    # are the reader's, that is it. Most differ at the first wrong case already, so `bad` comes first.
+    # are the reader's, that is it. Most differ at the first wrong case already: `bad` comes first.
     names = []
     end = time.process_time() + LOOKING_SECONDS
     order = sorted(range(len(answers)), key=lambda i: i != bad)

@@ -67,7 +67,7 @@ class Beam:
         """
         # all places are filled, also if fewer are open; `finish` empties what is behind these
         sources = len(self.log_p)
-        # at most `width` of the best can come from one row; `gain` is its log-softmax, of these alone
+        # at most `width` of the best can come from one row; `gain` is the log-softmax of these
         top, tokens = logits.float().topk(min(self.width, logits.size(-1)))
         gain = top - logits.float().logsumexp(-1, keepdim=True)
         extensions = (self.log_p.view(-1, 1) + gain).view(sources, -1)  # (sources, places * k)
@@ -103,7 +103,7 @@ class Beam:
         self.open_places = self.open_places - ended.sum(1, keepdim=True)
 
     def drop(self) -> Tensor | None:
-        """Drop the sources whose search is over; returns the rows of those that stay (None: all)."""
+        """Drop the sources whose search is over; returns the rows of the others (None: of all)."""
         # Log-probabilities only fall, and what divides them is largest at the limit: so whatever
         # continues an open translation can't score more than `highest`.
         highest = self.log_p.amax(1) / tat.length_penalty(self.limit - 1, self.alpha)

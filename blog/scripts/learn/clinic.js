@@ -29,7 +29,7 @@ const lists_of = ({ data, rows, cols }) =>
 /** What the model reads of pairs. @param {SmallModel} model @param {Pair[]} pairs */
 const read_by = ({ ways }, pairs) => batch(pairs, { ...PAPER, reads: ways.reads });
 
-/** Log-probabilities (T)(V) of each of the pairs. @param {SmallModel} model @param {Pair[]} pairs */
+/** Log-probabilities (T)(V) of each pair. @param {SmallModel} model @param {Pair[]} pairs */
 function predict(model, pairs) {
   const rows = read_by(model, pairs);
   const logits = lists_of(forward(model, rows).logits);
@@ -68,7 +68,7 @@ export function patient(slip, seed = 0) {
   return { task, strangers, pairs, fresh: () => tasks.fresh_model(task, { seed, slip }) };
 }
 
-/** Source, target and what the model writes, as ids. @param {SmallModel} model @param {Pair} pair */
+/** Ids of source, target and what is written. @param {SmallModel} model @param {Pair} pair */
 const written = (model, { src, tgt }) => [
   src,
   tgt.slice(1),

@@ -15,7 +15,8 @@ export const batch = (pairs, ways = PAPER) =>
     return { src, read, predict: ways.shift ? tgt.slice(ways.shift) : read };
   });
 
-/** @param {SmallModel} model @param {Matrix} logits @param {Row[]} rows @param {number} smoothing */
+/** @param {SmallModel} model @param {Matrix} logits @param {Row[]} rows
+ *  @param {number} smoothing */
 function loss_of(model, logits, rows, smoothing) {
   const targets = rows.flatMap((row) => row.predict);
   return smoothed_loss(logits, targets, smoothing, model.specials.PAD);
@@ -32,7 +33,7 @@ export function gradient(model, pairs, { smoothing = 0, shift = true } = {}) {
   return loss;
 }
 
-/** The mean loss per target token, without gradients. @param {SmallModel} model @param {Pair[]} pairs */
+/** The mean loss per target token. @param {SmallModel} model @param {Pair[]} pairs */
 export function mean_loss(model, pairs, smoothing = 0) {
   const rows = batch(pairs);
   return loss_of(model, forward(model, rows).logits, rows, smoothing);

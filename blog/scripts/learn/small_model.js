@@ -100,7 +100,8 @@ function stacked(rows) {
 
 /** One pass of rows through a model. */
 class Pass {
-  /** @param {SmallModel} model @param {Pick<Row, "src" | "read">[]} rows @param {Options} options */
+  /** @param {SmallModel} model @param {Pick<Row, "src" | "read">[]} rows
+   *  @param {Options} options */
   constructor(model, rows, options) {
     this.model = model;
     this.options = options;

@@ -1,5 +1,5 @@
-// Charts are drawings that blog/charts.py made, in the colours of both themes. Each has thousands of
-// elements, so it is in the page only while it is near the screen.
+// Charts are drawings that blog/charts.py made, in the colours of both themes. Each has thousands
+// of elements, so it is in the page only while it is near the screen.
 
 import { unpack } from "../model/tensors.js";
 import { all, targetOf, watch } from "./dom.js";

@@ -76,7 +76,7 @@ export function glossOf(sentence, tokens) {
   return tokens.map((token) => (token.startsWith("▁") ? spelled(english.next().value ?? "") : ""));
 }
 
-/** A German token's name with its English behind it, by default that of a word that stands alone. */
+/** A German token's name and its English, by default that of a word that stands alone. */
 export const glossed = (
   /** @type {string} */ name,
   english = spelled(WORDS.get(name.toLowerCase()) ?? ""),

@@ -92,7 +92,8 @@ export function wordTable(corner, columns, rows) {
 /** A map of weights with words on its axes. A weight colours its cell, null hides it; `chosen` is
  *  the cell that is looked into, and a click `choose`s another one.
  *  @param {string[]} queries @param {string[]} keys @param {ByCell} weight @param {string} title
- *  @param {{ chosen?: number[], choose?: (q: number, k: number) => void, most?: number }} options */
+ *  @param {{ chosen?: number[], choose?: (q: number, k: number) => void,
+ *    most?: number }} options */
 export function heat(queries, keys, weight, title, { chosen, choose, most = MOST } = {}) {
   const columns = keys.slice(0, most);
   const cell = (/** @type {number} */ q, /** @type {number} */ k) => {
