@@ -18,7 +18,7 @@
 # > translates a German sentence; you change the sentence, look into the model, and build one yourself.
 
 # %% [markdown]
-# ![A German sentence, its English translation token by token with probabilities, the five most probable next tokens at the fourth step, and the beam as a tree](images/live_figure.png)
+# ![A German sentence with the English of its words, its translation, where the model looks before it writes a word, and the five words that it finds most probable there](images/live_figure.png)
 #
 # | how to read | what | time |
 # |---|---|---|
