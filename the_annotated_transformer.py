@@ -3405,21 +3405,22 @@ def example_clinic() -> Any:
 # >
 # > </details>
 # >
-# > In the [clinic](practice/clinic.ipynb), twelve broken models wait for you to repair them.
+# > In the [notebook of the clinic](practice/clinic.ipynb), twelve broken models wait for you to repair them.
 
 # %% [markdown]
 # ## What to do now
 #
 # > Practice is a ladder of five rungs:
 # >
-# > 1. **Predict.** Type sentences into the [first figure](#The-Annotated-Transformer), until the model gets one wrong.
+# > 1. **Predict.** After the questions in the text, type sentences into the [first
+# >    figure](#The-Annotated-Transformer), until the model gets one wrong.
 # > 2. **Write it.** On the web page, seven functions have an editor, first
 # >    [attention](#Scaled-dot-product-attention-(Section-3.2.1)). `python the_annotated_transformer.py judge --new
 # >    mine.py` writes a file for the whole model; `judge mine.py` tries it.
 # > 3. **Diagnose.** Find the mistake in a trained model: on the web page, below [what the loss can't
 # >    see](#What-the-loss-can't-see), then in the [clinic](practice/clinic.ipynb), which ends with an interview.
 # > 4. **Let it learn.** `judge mine.py --learn` gives your functions fresh weights: in a minute they read German
-# >    numbers; with `--learn multi30k`, they learn a language.
+# >    numbers; with `--learn multi30k --run runs/learned`, they learn a language.
 # > 5. **Change it and train.** Exercises [1.1](exercises.ipynb#1.1-Concatenating-token-and-position),
 # >    [2.1](exercises.ipynb#2.1-A-model-that-reverses) and [2.2](exercises.ipynb#2.2-Training-without-a-warmup) fit
 # >    what you've read. Then [change a part](#Changing-it).

@@ -453,6 +453,10 @@ def judge(
     counts = [
         sum(v.state == state for v in verdicts.values()) for state in ("right", "wrong", "empty")
     ]
+    if any(v.sentence.startswith("there is no function") for v in verdicts.values()):
+        say(
+            "they go into this file, too; `judge --new FILE.py` writes one that names all functions"
+        )
     say("{} right, {} wrong, {} not written yet".format(*counts))
     if counts[0] == len(GATES):
         say(NEXT)

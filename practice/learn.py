@@ -174,7 +174,8 @@ def learn_numbers(path: Path, say: Say = print, typed: Iterable[str] = (), seed:
             read_typed(pupil, typed, say)
         if passes:
             say(
-                "     next: a language, with --learn multi30k; then change it and train, exercises.ipynb"
+                "     next: a language, --learn multi30k --run runs/learned; "
+                "then change it and train, exercises.ipynb"
             )
         else:
             for reason in [*reasons, wrong or ALL_GATES_RIGHT]:
@@ -412,6 +413,7 @@ def compare(study: Study, texts: list[str], say: Say) -> None:
         ours = tat.Translator(trainer.model.eval(), study.tokenizer, study.languages)
         score = tat.bleu(list(tat.translate_lines(ours, sources)), references)[0]
         say(f"the document's parts after as many: {score:.1f} BLEU")
+    say("next: the same command with more --minutes; then change it and train, exercises.ipynb")
 
 
 def own_lines(study: Study, chunks: Iterable[list[str]]) -> Iterator[str]:

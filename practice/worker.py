@@ -161,7 +161,7 @@ def answer(module: Any, function: str, arguments: tuple, parts: int) -> dict[str
     # The arguments are copies, made for this call. `take` may turn them into tensors or lists
     # first; what it does wrong is the file's fault, too, and is said to be `take`'s.
     if not callable(call := getattr(module, function, None)):
-        return {"error": f"there is no function {function}"}
+        return {"error": f"there is no function {function}", "empty": True}
     printed = io.BytesIO()
     paper = Paper(printed, "utf-8", "replace", write_through=True)
     with redirect_stdout(paper):

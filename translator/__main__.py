@@ -689,7 +689,7 @@ def new_file(file: Path) -> int:
     from practice.gates import GATES, TUTOR, stubs
 
     if file.exists():
-        raise Refused(f"{file} is there already, and stays as it is")
+        raise Refused(f"{file} is there already, and stays as it is; give the new one another name")
     if file.suffix != ".py":
         raise Refused(f"{file}: --new writes Python, so give it a name that ends in .py")
     write_text(file, stubs())
@@ -733,7 +733,7 @@ def practise(
         typed = typed_numbers() if sys.stdin and sys.stdin.isatty() else ()
         return practice.learn_numbers(file, say, typed)
     if run is None:
-        raise Refused(f"--learn {source} needs a folder for what is learned: --run runs/mine")
+        raise Refused(f"--learn {source} needs a folder for what is learned: --run runs/learned")
     with refusing(f"--run {run}", practice.Stuck):
         study = practice.Study(run, file, source, languages)
         if source is None:

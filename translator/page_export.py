@@ -54,7 +54,7 @@ class Texts:
 
     title: str | None = None
     names: tuple[str, str] | None = None  # of the source and the target language
-    note: str | None = None  # what the translator knows
+    note: str | None = None  # what the translator has learned from
     words: dict[str, str] = field(default_factory=dict)  # a text of `WORDS` to another
 
     def say(self, text: str, **values: str) -> str:
@@ -77,7 +77,7 @@ def page(folder: Path, translator: Translator, texts: Texts, score: Path | None,
     source, target = texts.names or translator.languages
     title = texts.title or f"{source} – {target}"
     card = {
-        "What it knows": texts.note or knowledge(folder, translator, texts),
+        "What it knows": knowledge(folder, translator, texts),
         "How good it is": quality(folder, score, type_, texts),
         "Made on": date.today().isoformat(),
     }
@@ -118,11 +118,15 @@ def read_words(path: Path) -> dict[str, str]:
         if text not in WORDS or not isinstance(replacement, str):
             texts = json.dumps(dict.fromkeys(sorted(WORDS), ""), ensure_ascii=False)
             raise Refused(f"{path}: {text!r} is no text of the page, which has: {texts}")
+        if unknown := {*re.findall(r"\{\w+\}", replacement)} - {*re.findall(r"\{\w+\}", text)}:
+            raise Refused(f"{path}: nothing is put in the place of {min(unknown)} of {text!r}")
     return {text: replacement for text, replacement in words.items() if replacement}
 
 
 def knowledge(folder: Path, translator: Translator, texts: Texts) -> str:
     """One sentence on what a model has learned from, and a warning."""
+    if texts.note:
+        return texts.say(LEARNED, source=texts.note)
     if note := ABOUT.get(folder.name, {}).get("note"):
         return note
     source = Path(str(read_json(folder / "config.json").get("data", ""))).name or folder.name

@@ -14,7 +14,7 @@ export const PLACES = [
     heading: "scaled-dot-product-attention-section-3-2-1",
     name: "attention",
     task: say(
-      "Q, K and V are lists of rows. mask is None, or has a row for each query: True where a key may be seen. Give back the output alone, a row for each query. When it’s right, leave out the division, put it into the model, and follow “Ein Hund fotografiert einen Mann.”",
+      "Q, K and V are lists of rows. mask is None, or has a row for each query: True where a key may be seen. Give back the output alone, a row for each query. When it’s right, follow “Ein Hund fotografiert einen Mann.” in the bar below, leave out the division, and put it into the model.",
     ),
     pluggable: true,
     stub: `from math import exp, sqrt
