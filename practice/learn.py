@@ -352,27 +352,32 @@ def learn_language(study: Study, minutes: float, say: Say = print) -> bool:
 
 
 def practise(study: Study, pupil: Pupil, minutes: float, say: Say) -> None:
-    """Learn until the minutes are over; every minute the state is saved and a sample is shown."""
+    """Learn until the minutes are over; every minute it saves the state and shows a sample."""
     if study.step:
         say(f"it goes on after {study.step:,} updates, {study.seconds / 60:.1f} minutes")
-    last_line = study.seconds  # when it was said
-    # the batches of earlier calls are passed over, so that it goes on as if it had never stopped
-    for batch in itertools.islice(study.batches(), study.step, None):
-        if study.seconds >= 60 * minutes:
-            break
-        start = time.monotonic()
-        loss = pupil.update(batch)
-        study.step += 1
-        study.pairs_seen += len(batch)
-        study.seconds += time.monotonic() - start
-        if study.seconds - last_line >= SAMPLE_SECONDS:
-            last_line = study.seconds
-            study.save(pupil)
-            line = study.val[study.step % len(study.val)][0]
-            say(
-                f"{study.seconds / 60:.1f} min, {study.pairs_seen:,} pairs, loss {loss:.2f}\n"
-                f"    {line}\n    {study.text(pupil, line)}"
-            )
+    saved = study.seconds
+    try:
+        # the batches of earlier calls are passed over: it goes on as if it had never stopped
+        for batch in itertools.islice(study.batches(), study.step, None):
+            if study.seconds >= 60 * minutes:
+                break
+            start = time.monotonic()
+            loss = pupil.update(batch)
+            study.step += 1
+            study.pairs_seen += len(batch)
+            study.seconds += time.monotonic() - start
+            # a new one first after ten seconds, as who waits a minute for a sign interrupts it
+            if study.seconds - saved >= (SAMPLE_SECONDS if saved else 10):
+                saved = study.seconds
+                study.save(pupil)
+                line = study.val[study.step % len(study.val)][0]
+                say(
+                    f"{study.seconds / 60:.1f} min, {study.pairs_seen:,} pairs, loss {loss:.2f}\n"
+                    f"    {line}\n    {study.text(pupil, line)}"
+                )
+    except KeyboardInterrupt:
+        say(f"{study.folder} keeps {saved / 60:.1f} minutes of learning; the same command goes on")
+        raise
     study.save(pupil)
 
 

@@ -36,7 +36,6 @@ const flag = (name, text, title) => ({
   isOn: (switches) => switches[name],
   turned: (switches, on) => ({ ...switches, [name]: on }),
 });
-const MASK = say("The mask that hides what a word of the translation is followed by");
 const FLAGS = [
   flag("positions", say("positions"), say("The positions that are added to the German words")),
   flag(
@@ -44,7 +43,11 @@ const FLAGS = [
     say("÷ √dₖ"),
     say("The division of attention’s scores by the square root of d_k"),
   ),
-  flag("mask", say("mask"), MASK),
+  flag(
+    "mask",
+    say("mask"),
+    say("The mask that hides what a word of the translation is followed by"),
+  ),
 ];
 
 /** A kind of attention, all its heads. @param {Kind} name @param {string} text
@@ -59,7 +62,6 @@ const attention = (name, text, title, places) => ({
 const firstOnes = (places) => [
   attention("cross", say("looks at the German sentence"), say("Cross-attention"), places),
   attention("decoder", say("looks at its own words"), say("The decoder’s self-attention"), places),
-  flag("mask", say("never looks ahead"), MASK),
 ];
 
 const KINDS = { encoder: say("encoder"), decoder: say("decoder"), cross: say("cross-attention") };

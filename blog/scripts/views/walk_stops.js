@@ -107,7 +107,7 @@ export const STOPS = [
     ],
     tell: (f) => [
       say(
-        "The model reads numbers. Its vocabulary cuts the sentence into tokens, and each token has an id. (The walk goes through the whole model with its beam search, whatever is chosen in the figure.)",
+        "The model reads numbers. Its vocabulary cuts the sentence into tokens, and each token has an id.",
       ),
       row(say("tokens"), code(f.source.join(" | "))),
       row(say("ids"), code(f.src.join("  "))),
