@@ -57,8 +57,8 @@ COMMONMARK = MarkdownIt("commonmark")
 HAN = "\u3400-\u9fff"
 TABLE_RULE = r"\|?[-:| ]+\|"  # the line below a table's head
 VERBATIM = rf"\s*|{TABLE_RULE}|</?details[^>]*>"  # a line that is not translated
-# a line that is a piece by itself: what stands before it, the piece, what stands after it (nothing,
-# but a group, behind a heading)
+# a line that is a piece by itself: what stands before it, the piece, what stands after it; `()` for
+# nothing, so that each kind has three groups
 SINGLE_LINE = (
     r"(#+ )(.+)()|(<details[^>]*><summary>)(.+)(</summary>)"
     r"|(!\[)(.+)(\]\([^()\s]+\))|(\| )(.*)( \|)"
@@ -77,7 +77,7 @@ LABELS = ["aria-label", "title", "placeholder", "label"]  # attributes with text
 def pieces(source: str) -> Iterator[tuple[str, str, str]]:
     """The pieces of Markdown in order, each as one line, with what stands before and after it.
 
-    A piece is "" where nothing is translated.
+    A piece is "" where nothing is translated. Lists have no items inside items.
 
     Only a paragraph or an item can have several lines. So its lines wait in `paragraph` until one
     comes that can't belong to it: the next item, a line that is a piece by itself (a heading, a row
@@ -92,16 +92,17 @@ def pieces(source: str) -> Iterator[tuple[str, str, str]]:
         quote, content = re.fullmatch(r"((?:> ?)*)(.*)", line).groups()
         # two $$ in a line are a formula that begins and ends there: no block, and not translated
         opens_or_closes = {"```": content.startswith("```"), "$$": content.count("$$") % 2 == 1}
-        edge = block or next((mark for mark, seen in opens_or_closes.items() if seen), "")
+        # truthy on every line of a block, not only the first and the last
+        fence = block or next((mark for mark, seen in opens_or_closes.items() if seen), "")
         formula = content.startswith("$$")
-        verbatim = bool(edge or formula or re.fullmatch(VERBATIM, content))
+        verbatim = bool(fence or formula or re.fullmatch(VERBATIM, content))
         single_line = None if verbatim else re.fullmatch(SINGLE_LINE, content)
         item = re.match(r"- |\d+\. ", content)
         if paragraph and (verbatim or single_line or item):
             yield prefix, " ".join(paragraph), "\n"
             paragraph = []
-        if edge and opens_or_closes[edge]:
-            block = "" if block else edge
+        if fence and opens_or_closes[fence]:
+            block = "" if block else fence
         if single_line:
             start, piece, end = (group for group in single_line.groups() if group is not None)
             yield quote + start, piece, end + "\n"
@@ -127,7 +128,9 @@ def translate(source: str, word: Callable[[str], str]) -> str:
             below_references = text == REFERENCES
         is_reference = below_references and before.lstrip("> ") == "- "
         result += before + (word(text) if text and not is_reference else text) + after
-    return result.removesuffix("\n\n")  # of the empty line that `pieces` adds, and the last one's
+    return result.removesuffix(
+        "\n\n"
+    )  # of the empty line that `pieces` adds, and of the line before it
 
 
 def prose(cells: list[NotebookNode]) -> Iterator[tuple[str, str]]:

@@ -53,7 +53,7 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
 }
 EXAMPLE = "@example\n"  # how a cell begins that only shows something
-FOLDED = "# @title ", EXAMPLE  # how those begin that a first reader may skip
+FOLDED = ("# @title ", EXAMPLE)  # how those begin that a first reader may skip
 ANSWER = "# @title Answer "  # how a cell begins whose output a reader should not see by chance
 # How prose ends with a question that the next cells answer, too: with its folded answer, the last
 # <details> of the prose. The inner group goes on over any character (`[^\0]`: line feeds, too) at
@@ -73,8 +73,8 @@ def build(script: str) -> NotebookNode:
     for cell in cells:
         if cell.cell_type == "markdown":
             cell.source = re.sub(QUOTED, "", cell.source)
-        # An id comes from the content (without marks of quotation), so that a changed cell changes
-        # no other one's; of equal cells, the later ones count.
+        # An id comes from the content (without the names of quoted numbers), so that a changed cell
+        # changes no other one's; the second of equal cells gets the suffix -2, the third -3.
         digest = hashlib.sha256(f"{cell.cell_type}\0{cell.source}".encode()).hexdigest()[:8]
         count_by_digest[digest] += 1
         count = count_by_digest[digest]
@@ -92,7 +92,7 @@ def fold_and_hide(cells: list[NotebookNode]) -> None:
     # over those behind the next prose too, if that has no heading and isn't followed by code of the
     # text (neither an example nor titled): such code is the next step, and what it shows answers no
     # question any more. Code directly behind the question doesn't end it, as it may be asked about.
-    reach = 0  # pieces of prose: 2 from a question on, 1 behind the next prose
+    reach = 0  # 2: behind a question; 1: behind the next prose, too; 0: no question reaches here
     for cell in cells:
         if cell.cell_type == "markdown":
             if re.search(QUESTION, cell.source):

@@ -504,10 +504,10 @@ def take_gradient(patient: Patient, pairs: list[Pair]) -> Values:
 
 @torch.inference_mode()
 def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
-    """The weights of a fresh model beside the formula; of one of the document three more things.
+    """A fresh model's number of weights minus the formula's; of the document's, three things more.
 
     These are how evenly attention begins, whether each sublayer adds to the stream, and how far two
-    tokens differ in the input, beside two neighbouring places.
+    tokens differ in the input, divided by how far two neighbouring places do.
     """
     model = patient.model
     values = {}
@@ -521,7 +521,7 @@ def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     values["entropy"] = sum(shares) / len(shares)
     values["stream"] = change_by_silence(model)
     with tat.evaluating(model):
-        # two tokens (the last: no special ones), each at eight places
+        # two ordinary tokens (the special ones have the smallest ids), each at eight places
         tokens = sorted({token for pair in pairs for token in pair.src})[-2:]
         first, second = model.src_embed(torch.tensor([[token] * 8 for token in tokens]))
     # (8, d_model) each: at the same place only the token differs, and from place to place only

@@ -416,7 +416,7 @@ def judge(
     path: Path, only: int | None = None, split: str = "val", say: Callable[[str], None] = print,
     verdicts: dict[int, Verdict] | None = None,
 ) -> bool:  # fmt: skip
-    """Walk through the gates, or try one; says each verdict, and returns whether all were right.
+    """Try the gates in their order, or one; says each verdict, and returns whether all were right.
 
     `verdicts` gets them by their numbers.
     """

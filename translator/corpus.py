@@ -189,7 +189,10 @@ def write_store(
     path: Path, texts: Iterable[tuple], tokenizer: Tokenizer, languages: tuple[str, str],
     longest: int | None = None,
 ) -> TokenStore:  # fmt: skip
-    """Turn pairs of at most `longest` tokens a side into a store; a crash leaves all or nothing."""
+    """Turn pairs of at most `longest` tokens a side, BOS and EOS among them, into a store.
+
+    A crash leaves all of it or nothing, if there are no starts of an older one.
+    """
     # The ids go to disk as they are made; of the text, memory holds ten thousand pairs and where
     # each side starts. The starts are written last: without them there is no store.
     store = TokenStore(path, len(tokenizer))
@@ -202,9 +205,9 @@ def write_store(
         with temporary.open("wb") as file:
             while chunk := list(itertools.islice(texts, 10_000)):
                 pairs = encode_pairs(tokenizer, chunk, languages)
-                short = [p for p in pairs if longest is None or max(map(len, p)) <= longest]
-                sides = list(itertools.chain.from_iterable(short))
-                left_out += len(pairs) - len(short)
+                kept_pairs = [p for p in pairs if longest is None or max(map(len, p)) <= longest]
+                sides = list(itertools.chain.from_iterable(kept_pairs))
+                left_out += len(pairs) - len(kept_pairs)
                 # the last start is where these pairs begin
                 starts.extend(itertools.accumulate(map(len, sides), initial=starts.pop()))
                 file.write(np.fromiter(itertools.chain.from_iterable(sides), store.kind).tobytes())

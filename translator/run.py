@@ -53,6 +53,7 @@ class Run:
         self.folder = folder.path
         self.checkpoints = folder.checkpoints
         self.corpus = folder.corpus
+        self.place = folder.place  # of a pair, in the text
         self.start = folder.start
         self.start_weights = start_weights
         self.make = make
@@ -131,7 +132,7 @@ class Run:
         # the model that they are compared with takes no memory.
         with torch.device("meta"):
             check_weights(self.fresh_model(), weights_of(trainer.model), self.folder)
-        # `save` replaces the one by the other, so at least one is whole after any crash
+        # in `save`, STATE becomes STATE_BEFORE and then a new one comes: one is whole after any crash
         paths = [self.checkpoints / name for name in (STATE, STATE_BEFORE)]
         paths = [path for path in paths if path.exists()]
         for path in paths:
@@ -173,8 +174,8 @@ class Run:
             os.replace(self.checkpoints / STATE, self.checkpoints / STATE_BEFORE)
         # after a crash here, STATE_BEFORE is there
         os.replace(new, self.checkpoints / STATE)
-        # only now: a crash before the state would leave a model alone, which `remove_stateless`
-        # refuses as somebody else's; so one that is stopped writes its checkpoint, too, for a while
+        # Only now: a crash before the state would leave a model alone, which `remove_stateless`
+        # refuses as somebody else's. So a stopped run, too, has its checkpoint until here.
         surplus = checkpoint_files(self.folder)[:-CHECKPOINTS_KEPT]
         if stopped:
             surplus = [checkpoint]

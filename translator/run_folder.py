@@ -235,12 +235,17 @@ class RunFolder:
         limit = LEARNED_POSITIONS if learned else settings.tokens_per_batch
         if longest.tokens <= limit:
             return
-        place = self.corpus.place(longest.split, longest.row)
+        place = self.place(longest.split, longest.row)
         raise Refused(
             f"{'--positions learned has' if learned else '--tokens-per-batch is'} {limit}, "
             f"but the longest sentence has {longest.tokens} tokens{place}; "
             f"--longest {limit} leaves such pairs out"
         )
+
+    def place(self, split: str, row: int) -> str:
+        """Where the text has a stored pair, in brackets; nothing where pairs were left out."""
+        # the store counts only the pairs that it holds, the text all of them
+        return "" if self.longest else self.corpus.place(split, row)
 
     # --- A run that is there ---
     def repair(self) -> None:

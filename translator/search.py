@@ -47,7 +47,7 @@ class Beam:
         self.width, self.alpha, self.n_best = width, alpha, n_best
         self.finished: list[list[Hypothesis]] = [[] for _ in range(B)]  # of each source, best first
         # all that follows has a row for each source that is still searched
-        self.number = torch.arange(B, device=device)  # which of the given sources it is
+        self.source_index = torch.arange(B, device=device)  # its place among the given sources
         self.limit = limit
         # the score that a translation has to exceed to be among its n_best
         self.bar = torch.full((B,), EMPTY, device=device, dtype=torch.float)
@@ -65,7 +65,7 @@ class Beam:
         logits (rows, vocab) of the next token; looked_at (rows): where each row looked. Returns
         which row each place goes on from: (sources, places).
         """
-        # all places are filled, also if fewer are open; `finish` empties what is behind these
+        # all places are filled, also if fewer are open; `finish` empties those behind the open ones
         sources = len(self.log_p)
         # at most `width` of the best can come from one row; `gain` is the log-softmax of these
         top, tokens = logits.float().topk(min(self.width, logits.size(-1)))
@@ -91,7 +91,7 @@ class Beam:
         scores = self.log_p / tat.length_penalty(steps, self.alpha)
         # `bar` may rise within this loop; what it should then keep out, `del` takes out again
         for i, j in (ended & (scores > self.bar.unsqueeze(1))).nonzero().tolist():
-            best = self.finished[self.number[i]]
+            best = self.finished[self.source_index[i]]
             sums, looked_at = self.history[i, j].unbind(-1)
             lists = self.ids[i, j].tolist(), sums.tolist(), looked_at.long().tolist()
             insort(best, Hypothesis(float(scores[i, j]), *lists), key=lambda other: -other.score)
@@ -108,9 +108,9 @@ class Beam:
         # continues an open translation can't score more than `highest`.
         highest = self.log_p.amax(1) / tat.length_penalty(self.limit - 1, self.alpha)
         stay = (highest > self.bar).nonzero().flatten()  # EMPTY, with nothing open, is never higher
-        if len(stay) == len(self.number):
+        if len(stay) == len(self.source_index):
             return None  # as in most steps: nothing has to be copied
-        for field in ("number", "limit", "bar", "open_places", "log_p", "ids", "history"):
+        for field in ("source_index", "limit", "bar", "open_places", "log_p", "ids", "history"):
             setattr(self, field, getattr(self, field)[stay])
         return stay
 
@@ -124,7 +124,7 @@ def fast_beam(
 
     src (B, S), src_mask (B or 1, 1, S); alpha: 0.6 in the paper. max_len, in tokens with BOS, holds
     for sources without padding: one with n padded positions gets n tokens fewer, as if it were
-    alone, but at least one. `aligned` asks for `looked_at`; ValueError if attention can't
+    alone, but at least one behind BOS. `aligned` asks for `looked_at`; ValueError if attention can't
     be recorded.
     """
     limit = (max_len - (src_mask == 0).sum((1, 2)).expand(len(src))).clamp(min=2)
@@ -139,7 +139,7 @@ def fast_beam(
             rows = search.extend(logits, decoder.looked_at(weights or {}))
             search.finish()
             stay = search.drop()
-            if len(search.number) == 0:
+            if len(search.source_index) == 0:
                 break
             decoder.select((rows if stay is None else rows[stay]).flatten(), stay)
     nothing = Hypothesis(EMPTY, [BOS], [], [])  # of scores that are no numbers, or no steps
@@ -160,7 +160,7 @@ class Search:
         check_stepwise(translator.model)
         self.translator, self.beam, self.alpha, self.n_best = translator, beam, alpha, n_best
         self.languages = translator.languages
-        self.lost = 0  # lines that were left empty
+        self.lost = 0  # lines with text that got no translation
         self.told: set[str] = set()  # marks of languages that the model does not know
         self.name = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
         self.engine = {"engine": "pytorch", "version": torch.__version__, "type": "float32"}
@@ -181,8 +181,8 @@ class Search:
     def each(self, lines: list[str], work: Callable, tell: Callable, first: int = 1) -> list[Any]:
         """What `work` makes of each line, in order; it gets some sources as ids, longest first.
 
-        None is for a blank line, and for one that is longer than the positions of the model, or
-        than memory suffices for; `lost` counts these, and `tell` gets a note with their number.
+        None is for a blank line, and for a refused one: longer than the positions of the model, or
+        than memory suffices for. `lost` counts the refused, and `tell` gets a note on each.
         """
         # A line of more than LONG_LINE_TOKENS comes alone, and is decoded greedily, because a beam
         # would take minutes. The others come in batches, the longest first, so that little is
@@ -226,7 +226,8 @@ class Search:
             settings = src.size(1) + 50, beam, self.alpha, n_best, aligned
             return fast_beam(model, src, tat.source_mask(src), *settings)
         except ValueError as error:
-            # the 50 above: below them, no translation comes to the end of learned positions
+            # With its 50 tokens more, a shorter source stays below the 512 learned positions: there,
+            # the error is a mistake of ours.
             if src.size(1) < LONG_LINE_TOKENS - 50:
                 raise
             raise Refused(str(error)) from error

@@ -157,7 +157,7 @@ class Training:
             tokens = lengths[longest]
             if tokens <= FAR_TOKENS:
                 continue
-            place = run.corpus.place(split, longest)
+            place = run.place(split, longest)
             if run.first:
                 warn(f"the longest pair of {split} has {tokens:,} tokens{place}")
             trainer.model.train()

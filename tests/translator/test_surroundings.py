@@ -154,6 +154,8 @@ def test_one_pair_makes_no_run_unfinishable(monkeypatch, capsys, data, tmp_path)
     error = refused(capsys, command)
     assert "--tokens-per-batch is 400, but the longest sentence has 602 tokens" in error
     assert "line 61); --longest 400 leaves" in error
+    # with pairs left out, the store's rows don't number the text's lines
+    assert "602 tokens; --longest 400" in refused(capsys, f"{command} --longest 700")
     assert main([*command.split(), "--longest", "100"]) == 0
     assert "of more than 100 tokens, which are left out: 1" in capsys.readouterr().err
     assert "longest = 100, not None" in refused(capsys, command)
