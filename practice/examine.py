@@ -191,7 +191,7 @@ def of_document(c: Config, vocab: int = len(tat.LETTERS), seed: int = 0) -> Pati
     return of_trainer(tat.Trainer(c.make_model(vocab), c), size)
 
 
-def strangers(pairs: list[Pair], length: int = 6) -> list[Pair]:
+def shuffled_words(pairs: list[Pair], length: int = 6) -> list[Pair]:
     """Six pairs of equal lengths, of the words of others: a wire is the same whatever is said."""
     draw = random.Random(0)
     src_words = sorted({i for pair in pairs for i in words(pair.src)})
@@ -370,7 +370,7 @@ def see_wires(patient: Patient, pairs: list[Pair]) -> Values:
     # First it is asked twice: if the answers differ, no difference between others says anything.
     # Then the wires are tried; if one that should be there seems cut, once more after some updates.
     # The pairs are of one length, so that nothing is padded.
-    probe = strangers(pairs)
+    probe = shuffled_words(pairs)
     once, again = (patient.predict(probe).log_softmax(-1) for _ in range(2))
     differs = (once - again).abs().max().item()
     if not differs <= MOVED:  # no number isn't, either
@@ -516,7 +516,7 @@ def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
     if not isinstance(model, tat.Transformer):  # what follows calls its parts by name
         return values
     with tat.recording(model) as maps:
-        patient.predict(strangers(pairs))  # nothing is padded
+        patient.predict(shuffled_words(pairs))  # nothing is padded
     shares = [share_of_largest_entropy(weights) for weights in maps.values()]
     values["entropy"] = sum(shares) / len(shares)
     values["stream"] = change_by_silence(model)

@@ -63,7 +63,7 @@ class Verdict(NamedTuple):
 # --- the reader's file ---
 
 
-class Reader:
+class ReadersCode:
     """A reader's file in its own process, which is started again when it had to be ended."""
 
     def __init__(self, path: Path):
@@ -237,7 +237,7 @@ class Trial:
         self.earlier = 0  # the gate at which this function was wrong already
         self.seconds = 0.0
 
-    def ask(self, reader: Reader, wrong: dict[str, int], end: float) -> None:
+    def ask(self, reader: ReadersCode, wrong: dict[str, int], end: float) -> None:
         """Ask one case after the other, until one has no result; arguments as of `try_gate`."""
         # Cases are asked in order, and the first without a result ends it: what fails once fails
         # again, and takes its seconds each time.
@@ -332,7 +332,7 @@ def sentence_of(names: list[str]) -> str:
 
 
 def try_gate(
-    gate: Gate, w: World, reader: Reader, wrong: dict[str, int], end: float = math.inf
+    gate: Gate, w: World, reader: ReadersCode, wrong: dict[str, int], end: float = math.inf
 ) -> Verdict:
     """Ask the reader's function all cases of a gate.
 
@@ -353,7 +353,7 @@ def progress(line: str) -> None:
         print(f"     {line:70}", end="\r", file=sys.stderr, flush=True)
 
 
-def sentences_of(w: World, reader: Reader, lines: list[str], seconds: float) -> list[str]:
+def sentences_of(w: World, reader: ReadersCode, lines: list[str], seconds: float) -> list[str]:
     """Translations by the reader's code, as many as it makes in the time."""
     # from the gate come the weights, in the names that the reader's functions know
     gate = next(gate for gate in GATES if gate.function == "translate")
@@ -375,8 +375,8 @@ def sentences_of(w: World, reader: Reader, lines: list[str], seconds: float) -> 
     return texts
 
 
-def translations(
-    w: World, reader: Reader, split: str, seconds: float = SPLIT_SECONDS
+def translation_report(
+    w: World, reader: ReadersCode, split: str, seconds: float = SPLIT_SECONDS
 ) -> Iterator[str]:
     """Three sentences by the reader's code; then BLEU on a split, beside the document's own."""
     # Three captions first, which everybody knows by now; then a split, as much of it as the time
@@ -427,7 +427,7 @@ def judge(
     wrong_functions: dict[str, int] = {}  # and the gate at which each was
     end = time.monotonic() + WHOLE_SECONDS
     say(f"{path.name}, {date.today():%Y-%m-%d}, weights of {Path(tat.SHIPPED_MODEL).name}")
-    with closing(Reader(path)) as reader:
+    with closing(ReadersCode(path)) as reader:
         for number, gate in enumerate(GATES, 1):
             if only not in (None, number):
                 continue
@@ -448,7 +448,7 @@ def judge(
             for note in verdict.notes:
                 say(f"     {note}")
             if gate.function == "translate" and verdict.state == "right":
-                for line in translations(w, reader, split):
+                for line in translation_report(w, reader, split):
                     say(line)
     counts = [
         sum(v.state == state for v in verdicts.values()) for state in ("right", "wrong", "empty")

@@ -24,7 +24,7 @@ import torch
 import the_annotated_transformer as tat
 from practice.examine import Patient, examine
 from practice.gates import GATES, World, as_arrays, stack, world
-from practice.judge import SPLIT_SECONDS, Reader, try_gate
+from practice.judge import SPLIT_SECONDS, ReadersCode, try_gate
 from practice.learner import leaves
 from the_annotated_transformer import BOS, EOS, LIVE, PAD, Config, Pair, Transformer
 
@@ -59,7 +59,7 @@ class Pupil:
     """A reader's file and the weights that it learns, which live in the judge's worker."""
 
     def __init__(
-        self, reader: Reader, model: Transformer, config: Config, pairs: list[Pair],
+        self, reader: ReadersCode, model: Transformer, config: Config, pairs: list[Pair],
         step: int = 0, averages: list | None = None,
     ):  # fmt: skip
         self.reader = reader
@@ -119,7 +119,7 @@ def pour(model: Transformer, arrays: list[np.ndarray]) -> None:
             view.copy_(torch.from_numpy(array))
 
 
-def wrong_gate(reader: Reader) -> str:
+def wrong_gate(reader: ReadersCode) -> str:
     """The first gate that isn't right, and why; empty if all are."""
     for number, gate in enumerate(GATES, 1):
         verdict = try_gate(gate, world(), reader, {})
@@ -150,7 +150,7 @@ def learn_numbers(path: Path, say: Say = print, typed: Iterable[str] = (), seed:
     """
     torch.manual_seed(seed)
     model = NUMBERS.make_model(len(tat.LETTERS))
-    with closing(Reader(path)) as reader:
+    with closing(ReadersCode(path)) as reader:
         try:
             pupil = Pupil(reader, model, NUMBERS, [tat.number_pair(n) for n in (3, 20, 345, 999)])
         except Stuck as error:
@@ -289,7 +289,7 @@ class Study:
         torch.manual_seed(LIVE.seed)  # so that both start from the same numbers
         return LIVE.make_model(len(self.tokenizer))
 
-    def pupil(self, reader: Reader) -> Pupil:
+    def pupil(self, reader: ReadersCode) -> Pupil:
         """The file with fresh weights, or with those of the folder."""
         model = self.fresh()
         averages = None
@@ -331,7 +331,7 @@ class Study:
 
 def learn_language(study: Study, minutes: float, say: Say = print) -> bool:
     """Let a file learn for some minutes in all; says how well it translates then."""
-    with closing(Reader(study.file)) as reader:
+    with closing(ReadersCode(study.file)) as reader:
         sentence = wrong_gate(reader)
         say(
             sentence
@@ -424,7 +424,7 @@ def compare(study: Study, texts: list[str], say: Say) -> None:
 def own_lines(study: Study, chunks: Iterable[list[str]]) -> Iterator[str]:
     """Translations of lines as they come, by the reader's code and what it has learned."""
     study.read([], [])
-    with closing(Reader(study.file)) as reader:
+    with closing(ReadersCode(study.file)) as reader:
         pupil = study.pupil(reader)
         for line in itertools.chain.from_iterable(chunks):
             yield study.text(pupil, line)

@@ -172,7 +172,7 @@ class RunFolder:
     def create(self) -> None:
         """Write vocabulary, tokens and configuration of a new run; Refused if they don't fit."""
         # What is wrong with val, or with all of train, shows before anything is written.
-        self.check_strangers()
+        self.check_foreign_files()
         # val is read to its end, train only to its first pair: it may take hours
         for _ in self.corpus.full_pairs("val"):
             pass  # every line is read now, to find a damaged one
@@ -195,7 +195,7 @@ class RunFolder:
             content["marian"] = marian
         write_text(self.path / "config.json", json.dumps(content, indent=1) + "\n")
 
-    def check_strangers(self) -> None:
+    def check_foreign_files(self) -> None:
         """Raise Refused for a folder of something else; tokens are of an interrupted start."""
         for name in ("model.safetensors", "log.jsonl", "checkpoints", "best", files.SUMS):
             if (self.path / name).exists():

@@ -1,4 +1,4 @@
-"""Searching with PyTorch, and translating lines with it: for every model that has steps.
+"""Searching with PyTorch, and translating lines with it: for models that decode token by token.
 
 Where CTranslate2 computes the same, `translator/engine.py` asks it instead. This search is the
 reference that one reads, and the one that can tell what a model looked at.
@@ -128,22 +128,24 @@ def fast_beam(
     be recorded.
     """
     limit = (max_len - (src_mask == 0).sum((1, 2)).expand(len(src))).clamp(min=2)
-    search = Beam(limit, beam, alpha, n_best)
+    state = Beam(limit, beam, alpha, n_best)
     with tat.evaluating(model), tat.recording(model) if aligned else nullcontext() as weights:
         decoder = StepwiseDecoder(model, src, src_mask, beam)
-        # Before each step, search and decoder have the same rows in the same order: `beam` for each
+        # Before each step, state and decoder have the same rows in the same order: `beam` for each
         # source that is still searched. `extend` says from which row each place goes on, and `drop`
         # with which sources; `select` then gives the decoder these rows and sources.
         for _ in range(1, max_len):
-            logits = decoder.step(search.ids[..., -1].flatten())
-            rows = search.extend(logits, decoder.looked_at(weights or {}))
-            search.finish()
-            stay = search.drop()
-            if len(search.source_index) == 0:
+            logits = decoder.step(state.ids[..., -1].flatten())
+            rows = state.extend(logits, decoder.looked_at(weights or {}))
+            state.finish()
+            stay = state.drop()
+            if len(state.source_index) == 0:
                 break
             decoder.select((rows if stay is None else rows[stay]).flatten(), stay)
-    nothing = Hypothesis(EMPTY, [BOS], [], [])  # of scores that are no numbers, or no steps
-    return [best or [nothing] for best in search.finished]
+    nothing = Hypothesis(
+        EMPTY, [BOS], [], []
+    )  # where scores are no numbers, or max_len leaves no step
+    return [best or [nothing] for best in state.finished]
 
 
 class Search:

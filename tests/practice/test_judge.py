@@ -51,7 +51,7 @@ def changed(old: str, new: str) -> str:
 def test_a_right_file_passes_every_gate(name):
     """One by one in a process of its own; in lists, only the first words of a real translation."""
     w = world()
-    with closing(judge.Reader(MINE / f"{name}.py")) as reader:
+    with closing(judge.ReadersCode(MINE / f"{name}.py")) as reader:
         for gate in GATES:
             if (name, gate.function) == ("in_lists", "translate"):
 
@@ -273,7 +273,7 @@ def test_a_file_that_misbehaves_harms_nobody(source, tmp_path, monkeypatch):
     path = tmp_path / "mine.py"
     path.write_text(source, "utf-8")
     gate = dataclasses.replace(GATES[0], seconds=1)
-    with closing(judge.Reader(path)) as reader:
+    with closing(judge.ReadersCode(path)) as reader:
         verdict = judge.try_gate(gate, world(), reader, {})
     assert verdict.state in ("wrong", "unread", "empty"), verdict
     assert re.search(LOADED[source], verdict.sentence), verdict.sentence
@@ -311,7 +311,7 @@ def test_a_file_is_loaded_as_it_runs_by_itself(suffix, tmp_path):
     else:
         path.write_text(cells[0] + cells[1].replace("%", "# "), "utf-8")
         line = "line 18, return table.no: Attr"
-    with closing(judge.Reader(path)) as reader:
+    with closing(judge.ReadersCode(path)) as reader:
         verdict = judge.try_gate(GATES[0], world(), reader, {})
     assert verdict.sentence.startswith(line), verdict
 

@@ -189,7 +189,7 @@ def test_a_language_goes_on_and_becomes_a_model(tiny, tmp_path):
         torch.testing.assert_close(a, b)
     session = learn.Study(tmp_path / "cut", MINE / "in_torch.py", None, ("de", "en"))
     session.read(tiny, [])
-    with closing(judge.Reader(session.file)) as reader:
+    with closing(judge.ReadersCode(session.file)) as reader:
         logits = session.pupil(reader).predict(session.train[:1])
     batch = tat.make_batch(session.train[:1])
     logits_there = straight.model(batch.src, batch.tgt, batch.src_mask, batch.tgt_mask)
