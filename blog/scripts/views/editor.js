@@ -98,6 +98,8 @@ class Editor {
 
   /** Ask a gate, or put the function into the model. @param {boolean} plugged */
   async run(plugged) {
+    if (this.field.value.trim() === this.stub.trim())
+      return this.show("wrong", say("This is the template: write the body first."));
     const focused = /** @type {HTMLElement | null} */ (document.activeElement);
     this.stopper = new AbortController();
     this.busy(true);

@@ -12,7 +12,7 @@ import { bars, code, el, numbers, row, size } from "./panels.js";
  *  there, what is asked (a question, its answers, the right one), and what is told; and, for the
  *  margin, where the sentences of that are left out, `whose` numbers they are.
  *  @typedef {{ part: string, title: string, section?: string, whose?: (facts: Facts) => string,
- *    ask: (facts: Facts) => [string, string[], string],
+ *    ask: (facts: Facts) => Question,
  *    tell: (facts: Facts) => (string | Element)[] }} Stop */
 
 /** The tokens with the largest weights, and these.
@@ -71,6 +71,11 @@ export function followed(f) {
     layer: layers[0],
   };
 }
+
+/** @typedef {[question: string, names: string[], right: string]} Question */
+
+/** @param {string} question @param {string[]} names @param {number} right @returns {Question} */
+const asking = (question, names, right) => [question, names, names[right]];
 
 /** Some names, the right one among them, in an order that doesn't tell: that of the alphabet.
  *  @param {string[]} names @param {string} right */
@@ -152,11 +157,12 @@ export const STOPS = [
   {
     part: "source position",
     title: say("The position is added"),
-    ask: () => [
-      say("What would attention not know without this?"),
-      [say("which words there are"), say("in which order they come"), say("how many there are")],
-      say("in which order they come"),
-    ],
+    ask: () =>
+      asking(
+        say("What would attention not know without this?"),
+        [say("which words there are"), say("in which order they come"), say("how many there are")],
+        1,
+      ),
     tell: (f) => [
       say(
         "Attention does not know the order of what it reads. So each position has a vector of its own, of sines and cosines, and it is added.",
@@ -174,16 +180,17 @@ export const STOPS = [
         head: f.head + 1,
       }),
     ask: (f) => [
-      say("Whom does “{token}” look at most, in head {head} of the first layer?", {
+      say("Whom does “{token}” look at most in the first layer, in head {head} of {h}?", {
         token: f.german[f.word],
         head: f.head + 1,
+        h: f.config.h,
       }),
       among(f.german, strongest(f.german, f.own, 1)[0][0]),
       strongest(f.german, f.own, 1)[0][0],
     ],
     tell: (f) => [
       say(
-        "In the first layer, the query of “{token}” is compared with the key of every token. A softmax turns the scores into weights, and the token receives the values, weighed. Here is head {head} of {h}:",
+        "Three learned matrices make of each vector a query (what the token asks for), a key (what it is found by) and a value (what it passes on). The query of “{token}” is compared with all keys, and a softmax turns these scores into weights that add up to 1. With them, “{token}” receives the mean of all values. Each of the {h} heads has matrices of its own; this is head {head}:",
         { token: f.german[f.word], head: f.head + 1, h: f.config.h },
       ),
       bars(strongest(f.german, f.own)),
@@ -192,19 +199,20 @@ export const STOPS = [
   {
     part: "encoder norm",
     title: say("The result is added"),
-    ask: () => [
-      say("What happens to the vector that was there before?"),
-      [
-        say("it is replaced"),
-        say("it stays, and the result is added"),
-        say("the mean of both is taken"),
-      ],
-      say("it stays, and the result is added"),
-    ],
+    ask: () =>
+      asking(
+        say("What happens to the vector that was there before?"),
+        [
+          say("it is replaced"),
+          say("it stays, and the result is added"),
+          say("the mean of both is taken"),
+        ],
+        1,
+      ),
     tell: (f) => [
       f.config.norm === "pre"
         ? say(
-            "What attention found is added to what was there before: that is the residual connection. (The figure has a norm behind the addition, as the paper does. Our model has it in front of each sublayer instead, so the sum may grow.)",
+            "What attention found is added to what was there before: that is the residual connection. The figure is the paper’s, which normalises after the addition; our model does it before each sublayer instead, so the sum may grow.",
           )
         : say(
             "What attention found is added to what was there before: that is the residual connection. Then the sum is normalised.",
@@ -217,20 +225,22 @@ export const STOPS = [
   {
     part: "encoder feed-forward",
     title: say("Each position is worked on alone"),
-    ask: (f) => {
-      const share = active_units(f) / f.layer.inner[f.word].length;
-      const names = ["0–25%", "25–50%", "50–75%", "75–100%"];
-      return [
-        say("How many of its hidden units are above zero for “{token}”?", {
-          token: f.german[f.word],
-        }),
-        names,
-        names[Math.min(3, Math.floor(4 * share))],
-      ];
-    },
+    ask: (f) =>
+      asking(
+        say(
+          "A small network now reads the vector of “{token}” and no other. Can its result depend on other words all the same?",
+          { token: f.german[f.word] },
+        ),
+        [
+          say("no: it reads one position at a time"),
+          say("yes: their positions are near its own"),
+          say("yes: attention has added to this vector what they pass on"),
+        ],
+        2,
+      ),
     tell: (f) => [
       say(
-        "A small network reads one position at a time. Of its {all} hidden units, {active} are active for our token; a ReLU sets all others to zero.",
+        "It reads one vector at a time, but that holds what attention has added. Of its {all} hidden units, {active} are active for our token; a ReLU sets all others to zero.",
         { all: f.layer.inner[f.word].length, active: active_units(f) },
       ),
       row(say("its hidden units"), numbers(f.layer.inner[f.word])),
@@ -258,16 +268,21 @@ export const STOPS = [
     part: "decoder attention",
     title: say("The decoder reads what it has written"),
     whose: (f) => say("“{token}” looks at (last layer, head 1)", { token: f.written[f.step] }),
-    ask: (f) => [
-      say("So far it has written “{written}”. At which of these can its newest token not look?", {
-        written: written_before(f),
-      }),
-      among(f.written.slice(0, f.step + 1), f.predicted[f.step + 1]),
-      f.predicted[f.step + 1],
-    ],
+    ask: (f) =>
+      asking(
+        say(
+          "In training, the whole translation is there at once. What would the model learn if a token could look at the one after it?",
+        ),
+        [
+          say("to copy that token, which it should predict"),
+          say("to translate better, as it sees more"),
+          say("nothing else: it knows that token anyway"),
+        ],
+        0,
+      ),
     tell: (f) => [
       say(
-        "The decoder writes one token at a time. So far it has written “{written}”. Its newest token looks at itself and at those before it; what comes later does not exist yet. In the first head of the last layer:",
+        "So a mask hides what comes later. Here the decoder writes one token at a time, and so far it has written “{written}”: its newest token looks at itself and at those before it. In the first head of the last layer:",
         { written: written_before(f) },
       ),
       bars(strongest(f.written.slice(0, f.step + 1), f.back)),
