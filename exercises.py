@@ -809,5 +809,5 @@ def example_answer_6_1() -> Chart:
 # %% [markdown]
 # ## What comes next
 #
-# > You have reached the end of the ladder. What is left is a translator for a text of your own: `python
-# > the_annotated_transformer.py plan FOLDER` says what to expect of yours, and `translator/README.md` has the rest.
+# > That was the last exercise. Now change a part of your choice, as [Changing
+# > it](the_annotated_transformer.ipynb#Changing-it) says.

@@ -217,7 +217,7 @@ export class Clinic {
     const points = right ? visit.points : null;
     const verdict = describe_verdict(patient, this.healthy_like(patient), catalogue, points);
     const section = catalogue.mistakes[name_of(patient)]?.section;
-    const card = this.tell("clinic-result", ...verdict, ...describe_next(section));
+    const card = this.tell("clinic-result", ...verdict, ...describe_next(section, catalogue.next));
     card.id = "clinic-verdict";
     this.show();
     reveal(card);

@@ -166,7 +166,7 @@ function wayOn(/** @type {string} */ name) {
   if (!next)
     return el("a", {
       href: "#clinic-frame",
-      textContent: say("The next rung: diagnose. To the clinic ▸"),
+      textContent: say("Next rung: diagnose ▸"),
     });
   const textContent = say("Next, write {name} ▸", { name: next.dataset.function });
   return el("a", { href: `#${next.id}`, textContent, onclick: () => (next.open = true) });

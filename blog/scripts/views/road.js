@@ -22,7 +22,7 @@ const ASIDES = {
   },
   "what-to-do-now": {
     frame: "write-attention",
-    textContent: say("The next rung: write attention, in this page ▸"),
+    textContent: say("Next rung: write it ▸"),
   },
 };
 
