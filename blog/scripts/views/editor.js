@@ -163,11 +163,7 @@ const translations = ({ sentence }, { text, own }) => [
 function wayOn(/** @type {string} */ name) {
   const folds = /** @type {HTMLDetailsElement[]} */ (all("details.write-it"));
   const next = folds[folds.findIndex((fold) => fold.dataset.function === name) + 1];
-  if (!next)
-    return el("a", {
-      href: "#clinic-frame",
-      textContent: say("Next rung: diagnose ▸"),
-    });
+  if (!next) return el("a", { href: "#clinic-frame", textContent: say("Next rung: diagnose ▸") });
   const textContent = say("Next, write {name} ▸", { name: next.dataset.function });
   return el("a", { href: `#${next.id}`, textContent, onclick: () => (next.open = true) });
 }

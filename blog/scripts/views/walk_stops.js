@@ -9,10 +9,10 @@ import { bars, code, el, numbers, row, size } from "./panels.js";
 /** The same, and whom we follow.
  *  @typedef {ReturnType<typeof followed>} Facts */
 /** A stop: the part of the figure, a title, the section that explains it if the part doesn't lead
- *  there, what is asked (a question, its answers, the right one), and what is told; and, for the
- *  margin, where the sentences of that are left out, `whose` numbers they are.
+ *  there, what is asked (a question, its answers, the right one or its place), and what is told;
+ *  and, for the margin, where the sentences of that are left out, `whose` numbers they are.
  *  @typedef {{ part: string, title: string, section?: string, whose?: (facts: Facts) => string,
- *    ask: (facts: Facts) => Question,
+ *    ask: (facts: Facts) => [string, string[], string | number],
  *    tell: (facts: Facts) => (string | Element)[] }} Stop */
 
 /** The tokens with the largest weights, and these.
@@ -72,11 +72,6 @@ export function followed(f) {
   };
 }
 
-/** @typedef {[question: string, names: string[], right: string]} Question */
-
-/** @param {string} question @param {string[]} names @param {number} right @returns {Question} */
-const asking = (question, names, right) => [question, names, names[right]];
-
 /** Some names, the right one among them, in an order that doesn't tell: that of the alphabet.
  *  @param {string[]} names @param {string} right */
 const among = (names, right, n = 4) =>
@@ -87,10 +82,6 @@ const written_before = (f) => f.written.slice(1, f.step + 1).join(" ");
 
 /** The row most like that of the word that we follow. @param {Facts} f */
 const nearest = (f) => f.near[f.word][0].name;
-
-/** How many hidden units are above zero for it. @param {Facts} f */
-const active_units = ({ layer, word }) =>
-  [...layer.inner[word]].filter((value) => value > 0).length;
 
 /** @param {Float32Array} before @param {Float32Array} after */
 const row_of_sizes = (before, after) =>
@@ -157,12 +148,11 @@ export const STOPS = [
   {
     part: "source position",
     title: say("The position is added"),
-    ask: () =>
-      asking(
-        say("What would attention not know without this?"),
-        [say("which words there are"), say("in which order they come"), say("how many there are")],
-        1,
-      ),
+    ask: () => [
+      say("What would attention not know without this?"),
+      [say("which words there are"), say("in which order they come"), say("how many there are")],
+      1,
+    ],
     tell: (f) => [
       say(
         "Attention does not know the order of what it reads. So each position has a vector of its own, of sines and cosines, and it is added.",
@@ -199,16 +189,15 @@ export const STOPS = [
   {
     part: "encoder norm",
     title: say("The result is added"),
-    ask: () =>
-      asking(
-        say("What happens to the vector that was there before?"),
-        [
-          say("it is replaced"),
-          say("it stays, and the result is added"),
-          say("the mean of both is taken"),
-        ],
-        1,
-      ),
+    ask: () => [
+      say("What happens to the vector that was there before?"),
+      [
+        say("it is replaced"),
+        say("it stays, and the result is added"),
+        say("the mean of both is taken"),
+      ],
+      1,
+    ],
     tell: (f) => [
       f.config.norm === "pre"
         ? say(
@@ -225,23 +214,25 @@ export const STOPS = [
   {
     part: "encoder feed-forward",
     title: say("Each position is worked on alone"),
-    ask: (f) =>
-      asking(
-        say(
-          "A small network now reads the vector of “{token}” and no other. Can its result depend on other words all the same?",
-          { token: f.german[f.word] },
-        ),
-        [
-          say("no: it reads one position at a time"),
-          say("yes: their positions are near its own"),
-          say("yes: attention has added to this vector what they pass on"),
-        ],
-        2,
+    ask: (f) => [
+      say(
+        "A small network now reads the vector of “{token}” and no other. Can its result depend on other words all the same?",
+        { token: f.german[f.word] },
       ),
+      [
+        say("no: it reads one position at a time"),
+        say("yes: their positions are near its own"),
+        say("yes: attention has added to this vector what they pass on"),
+      ],
+      2,
+    ],
     tell: (f) => [
       say(
         "It reads one vector at a time, but that holds what attention has added. Of its {all} hidden units, {active} are active for our token; a ReLU sets all others to zero.",
-        { all: f.layer.inner[f.word].length, active: active_units(f) },
+        {
+          all: f.layer.inner[f.word].length,
+          active: f.layer.inner[f.word].filter((value) => value > 0).length,
+        },
       ),
       row(say("its hidden units"), numbers(f.layer.inner[f.word])),
       row(say("after it"), numbers(f.layer.after[f.word])),
@@ -268,18 +259,17 @@ export const STOPS = [
     part: "decoder attention",
     title: say("The decoder reads what it has written"),
     whose: (f) => say("“{token}” looks at (last layer, head 1)", { token: f.written[f.step] }),
-    ask: (f) =>
-      asking(
-        say(
-          "In training, the whole translation is there at once. What would the model learn if a token could look at the one after it?",
-        ),
-        [
-          say("to copy that token, which it should predict"),
-          say("to translate better, as it sees more"),
-          say("nothing else: it knows that token anyway"),
-        ],
-        0,
+    ask: () => [
+      say(
+        "In training, the whole translation is there at once. What would the model learn if a token could look at the one after it?",
       ),
+      [
+        say("to copy that token, which it should predict"),
+        say("to translate better, as it sees more"),
+        say("nothing else: it knows that token anyway"),
+      ],
+      0,
+    ],
     tell: (f) => [
       say(
         "So a mask hides what comes later. Here the decoder writes one token at a time, and so far it has written “{written}”: its newest token looks at itself and at those before it. In the first head of the last layer:",
