@@ -156,8 +156,8 @@ def same(tensor: Tensor, expected: Tensor, what: str) -> None:
 # ## 1.1 Concatenating token and position
 #
 # > ★★, 20 minutes, after [Positions](the_annotated_transformer.ipynb#Positions-(Section-3.5)). Put token and position
-# > side by side in one vector, 448 entries for the token and 64 for the position, instead of adding them. Write the
-# > module that goes below a stack. What else in the model has to change?
+# > side by side in one vector instead of adding them: in the base model, `width` = 448 entries for the token and
+# > `places` = 64 for the position. Write the module that goes below a stack. What else in the model has to change?
 # >
 # > <details><summary>Hint 1</summary>
 # >
@@ -168,7 +168,7 @@ def same(tensor: Tensor, expected: Tensor, what: str) -> None:
 # > <details><summary>Hint 2</summary>
 # >
 # > When decoding, the ids come one at a time, and `start` says where the first of them stands. So compute
-# > `start + T` rows of the encoding, and keep the last T.
+# > `start + T` rows of the encoding, and keep the last T. They have no batch yet: `expand` gives them one.
 # >
 # > </details>
 
@@ -809,5 +809,5 @@ def example_answer_6_1() -> Chart:
 # %% [markdown]
 # ## What comes next
 #
-# > You have reached the end of the ladder. What is left is a translator for a text of your own: `python
-# > the_annotated_transformer.py plan FOLDER` says what to expect of yours, and `translator/README.md` has the rest.
+# > That was the last exercise. Now change a part of your choice, as [Changing
+# > it](the_annotated_transformer.ipynb#Changing-it) says.

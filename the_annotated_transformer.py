@@ -33,9 +33,9 @@
 # # Part 0: Prelims
 #
 # > This part is folded: imports, and helpers that draw and check. Go straight on to [Part
-# > 1](#Part-1:-A-sentence-through-the-model). One thing first: in the notebook, a bar on the left
-# > marks our commentary; on the web page, it marks what the paper says. The paper's model has six layers and width 512.
-# > Ours has four and 128, and everything that is computed here is ours.
+# > 1](#Part-1:-A-sentence-through-the-model). One thing first: this text retells the paper, and comments on it. On the
+# > web page, what the paper says has a bar on its left; in the notebook, it's our comments that have one. The paper's
+# > model has six layers and width 512. Ours has four and 128, and everything that is computed here is ours.
 # >
 # > <details><summary>How this text is laid out, and what you need</summary>
 # >
@@ -3412,18 +3412,18 @@ def example_clinic() -> Any:
 #
 # > Practice is a ladder of five rungs:
 # >
-# > 1. **Predict.** After the questions in the text, type sentences into the [first
+# > 1. **Predict.** After the *Predict* questions in the text, type sentences into the [first
 # >    figure](#The-Annotated-Transformer), until the model gets one wrong.
 # > 2. **Write it.** On the web page, seven functions have an editor, first
 # >    [attention](#Scaled-dot-product-attention-(Section-3.2.1)). `python the_annotated_transformer.py judge --new
 # >    mine.py` writes a file for the whole model; `judge mine.py` tries it.
 # > 3. **Diagnose.** Find the mistake in a trained model: on the web page, below [what the loss can't
-# >    see](#What-the-loss-can't-see), then in the [clinic](practice/clinic.ipynb), which ends with an interview.
+# >    see](#What-the-loss-can't-see), then in the clinic's [notebook](practice/clinic.ipynb) and its interview.
 # > 4. **Let it learn.** `judge mine.py --learn` gives your functions fresh weights: in a minute they read German
 # >    numbers; with `--learn multi30k --run runs/learned`, they learn a language.
 # > 5. **Change it and train.** Exercises [1.1](exercises.ipynb#1.1-Concatenating-token-and-position),
 # >    [2.1](exercises.ipynb#2.1-A-model-that-reverses) and [2.2](exercises.ipynb#2.2-Training-without-a-warmup) fit
-# >    what you've read. Then [change a part](#Changing-it).
+# >    what you've read. Then [change a part](#Changing-it) of your choice.
 # >
 # > Or read on: [`one_screen.py`](one_screen.py) is the paper in 250 lines, [Part 3](#Part-3:-A-real-translation-system)
 # > trains a translator in three minutes, [Since 2017](since_2017.ipynb) leads to today's models.

@@ -191,6 +191,7 @@ def texts_of_the_page() -> Iterator[tuple[str, str]]:
     """The page's own texts, and the file of each, in the order of a catalogue."""
     # What scripts, templates and rooms give to say(), told() and _(); then what stands in files of
     # data: the figure, the models, the mistakes and the clinic's tests.
+    from practice import NEXT_RUNG
     from practice.examine import TESTS
     from practice.mistakes import CATALOGUE, GROUPS, SLIPS
 
@@ -214,6 +215,7 @@ def texts_of_the_page() -> Iterator[tuple[str, str]]:
         mistake = CATALOGUE[name]
         for text in (GROUPS[mistake.kind], mistake.label, mistake.belief, mistake.effect):
             yield text, "practice/mistakes"
+    yield NEXT_RUNG["let it learn"], "practice"
     for name in CLINIC_TESTS:
         yield TESTS[name].measured, "examine.py"
         yield TESTS[name].means, "examine.py"

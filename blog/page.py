@@ -295,7 +295,7 @@ def python(say: Callable[[str], str]) -> dict[str, str]:
 
 def rows_of_the_page(say: Callable[[str], str]) -> dict[str, str]:
     """Trainings of the page's small model, made beforehand; and the clinic's tests and mistakes."""
-    from practice import examine, mistakes
+    from practice import NEXT_RUNG, examine, mistakes
 
     files = [BLOG / f"{name}.jsonl" for name in ("learned", "patients")]
     # a checkout without them makes a page all the same, without dotted curves
@@ -317,7 +317,9 @@ def rows_of_the_page(say: Callable[[str], str]) -> dict[str, str]:
             "section": anchor_name(mistake.section),
             "seen_by": mistake.seen_by,
         }
-    rows["clinic"] = json.dumps({"tests": tests, "mistakes": patients}, ensure_ascii=False)
+    next_rung = say(NEXT_RUNG["let it learn"])
+    clinic = {"tests": tests, "mistakes": patients, "next": next_rung}
+    rows["clinic"] = json.dumps(clinic, ensure_ascii=False)
     return {name: text.replace("<", "\\u003c") for name, text in rows.items()}
 
 

@@ -480,5 +480,5 @@ def example_answer_12() -> None:
 # > `python practice/interview.py` starts the clock, examines the model, and says how long you've taken. Read the code
 # > before you run it a second time. `python practice/interview.py key` explains.
 # >
-# > Then let your own code learn, with `judge mine.py --learn`, and change the model and train it, in the
-# > [exercises](../exercises.ipynb).
+# > Next rung: let it learn. `judge mine.py --learn` gives your functions fresh weights: in a minute they read German
+# > numbers; with `--learn multi30k --run runs/learned`, they learn a language.

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 import torch
 from torch import Tensor, nn
 
-from practice import examine, mistakes
+from practice import NEXT_RUNG, examine, mistakes
 from the_annotated_transformer import LETTERS, PAD, Pair, number_pair, pad_rows
 
 D, HEADS, LONGEST = 32, 4, 100
@@ -113,5 +113,5 @@ if __name__ == "__main__":
     ill = [finding for finding in findings if finding.ill]
     print(*ill or ["well: you have found all four"], sep="\n")
     if not ill:
-        print("next: let your own code learn, with judge mine.py --learn; then exercises.ipynb")
+        print(NEXT_RUNG["let it learn"])
     print(f"{(time.time() - CLOCK.stat().st_mtime) / 60:.0f} minutes so far")

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import the_annotated_transformer as tat
+from practice import NEXT_RUNG
 from practice.gates import GATES, Gate, World, as_arrays, small_world, world
 from practice.mistakes import CATALOGUE, SLIPS, made
 
@@ -41,10 +42,6 @@ WHOLE_SECONDS = 600  # for all gates together
 # its time went into asking for them
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 LATE_SECONDS = 5  # for a call, after one that didn't end: what uses that function won't, either
-NEXT = (
-    "next: diagnose. In practice/clinic.ipynb, find the mistakes of others; "
-    "then let your own code learn: --learn"
-)
 WRITTEN_IN = "is a width, a length, a number of layers or heads, or an id written into it?"
 LOOKING_SECONDS = 20  # of the processor, in which a mistake must be found
 CHANGES = "it changes what it is given, which others still need"
@@ -459,7 +456,7 @@ def judge(
         )
     say("{} right, {} wrong, {} not written yet".format(*counts))
     if counts[0] == len(GATES):
-        say(NEXT)
+        say(NEXT_RUNG["diagnose"])
     return counts[0] == len(verdicts)
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 import the_annotated_transformer as tat
+from practice import NEXT_RUNG
 from practice.examine import Patient, examine
 from practice.gates import GATES, World, as_arrays, stack, world
 from practice.judge import SPLIT_SECONDS, ReadersCode, try_gate
@@ -173,10 +174,8 @@ def learn_numbers(path: Path, say: Say = print, typed: Iterable[str] = (), seed:
         if learns:
             read_typed(pupil, typed, say)
         if passes:
-            say(
-                "     next: a language, --learn multi30k --run runs/learned; "
-                "then change it and train, exercises.ipynb"
-            )
+            rung = NEXT_RUNG["change it and train"]
+            say(f"     next: a language, --learn multi30k --run runs/learned. {rung}")
         else:
             for reason in [*reasons, wrong or ALL_GATES_RIGHT]:
                 say(f"     {reason}")
@@ -418,7 +417,8 @@ def compare(study: Study, texts: list[str], say: Say) -> None:
         ours = tat.Translator(trainer.model.eval(), study.tokenizer, study.languages)
         score = tat.bleu(list(tat.translate_lines(ours, sources)), references)[0]
         say(f"the document's parts after as many: {score:.1f} BLEU")
-    say("next: the same command with more --minutes; then change it and train, exercises.ipynb")
+    rung = NEXT_RUNG["change it and train"]
+    say(f"with more --minutes, the same command learns on. {rung}")
 
 
 def own_lines(study: Study, chunks: Iterable[list[str]]) -> Iterator[str]:

@@ -299,9 +299,12 @@ def said(tab, name: str, code: str, button: str = "Check it") -> str:
 
 def test_a_right_function_is_right_and_leads_to_the_next_one(tab):
     for name, following in itertools.zip_longest(ON_THE_PAGE, ON_THE_PAGE[1:]):
-        way_on = f"Next, write {following} ▸" if following else "To the clinic ▸"
+        way_on = f"Next, write {following} ▸" if following else "Next rung: diagnose ▸"
         text = said(tab, name, RIGHT[name])
         assert "Right" in text and text.endswith(way_on)
+    said(tab, "rate", "", "Begin again")
+    stub = tab.locator("#write-rate textarea").input_value()
+    assert "write the body first" in said(tab, "rate", stub)
     plugged = said(tab, "attention", ATTENTION, "Put it into the model")
     assert "Two women are sitting on a bench while a man reads a newspaper." in plugged
     assert plugged.endswith("Without it, it writes the same.")

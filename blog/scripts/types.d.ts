@@ -125,7 +125,12 @@ type Mistake = Record<
   string
 >;
 /** What comes from Python when the page is made. */
-type Catalogue = { tests: Record<string, Test>; mistakes: Record<string, Mistake> };
+type Catalogue = {
+  tests: Record<string, Test>;
+  mistakes: Record<string, Mistake>;
+  /** what its end says of the next rung */
+  next: string;
+};
 
 // What a reader writes (python/), and what he searches for.
 

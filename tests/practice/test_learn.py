@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import the_annotated_transformer as tat
-from practice import judge, learn, learner, worker
+from practice import NEXT_RUNG, judge, learn, learner, worker
 from practice.gates import GATES, TUTOR, as_arrays, stubs
 from tests.helpers import SOAK
 from translator.captions import caption_pairs
@@ -181,7 +181,7 @@ def test_a_language_goes_on_and_becomes_a_model(tiny, tmp_path):
     """Interrupted or not, the weights are the same; the document's model computes the same."""
     messages = study(tmp_path / "whole", tiny, 6)
     assert "BLEU" in messages[-2] and "document's" in messages[-2]
-    assert messages[-1].startswith("next: ")
+    assert NEXT_RUNG["change it and train"] in messages[-1]
     for updates in (2, 6):
         study(tmp_path / "cut", tiny, updates)
     straight, cut = (tat.load_translator(tmp_path / name) for name in ("whole", "cut"))

@@ -396,7 +396,7 @@ def test_a_search_that_takes_long_says_so_and_is_stopped(tab):
     tab.fill("#text", "Der Hund und " * 80)
     tab.press("#text", "Enter")
     tab.locator("#notice", has_text="at most 150").wait_for()
-    assert float(tab.locator("#panel").evaluate("panel => getComputedStyle(panel).opacity")) < 1
+    assert float(tab.locator("#target").evaluate("strip => getComputedStyle(strip).opacity")) < 1
 
 
 def test_text_is_never_read_as_html(browser, shipped, tmp_path):

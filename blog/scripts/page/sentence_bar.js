@@ -87,6 +87,7 @@ export class SentenceBar {
 
   tell(/** @type {string} */ text) {
     this.result.textContent = text;
+    this.sure.textContent = ""; // which was of another translation
   }
 
   /** The result, and what the whole model made of it if that is another one.

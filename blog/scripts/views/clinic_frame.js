@@ -92,9 +92,7 @@ export class Clinic {
     /** @type {Patient} */ (this.rows.find((row) => !row.slip && row.seed === seed));
 
   admit(/** @type {Patient} */ patient) {
-    const { visit, screen } = this;
-    // it was examined, and left without a name
-    if (visit && !visit.closed && visit.points < POINTS) this.finish(visit, 0);
+    const { screen } = this;
     this.visit = { patient, points: POINTS, results: {}, closed: false };
     this.treated.add(patient);
     shrink();
@@ -145,11 +143,11 @@ export class Clinic {
     const { visit, catalogue } = this;
     if (!visit || test in visit.results) return;
     visit.results[test] = null;
-    if (!visit.closed) visit.points -= ORDERS[test].price;
+    // a point is left for the name
+    if (!visit.closed) visit.points = Math.max(1, visit.points - ORDERS[test].price);
     this.screen.orders[test].ariaPressed = "true";
     const card = this.tell("clinic-result", el("strong", {}, ORDERS[test].title), " …");
     card.id = `result-${test}`;
-    if (visit.points <= 0 && !visit.closed) this.close(false);
     this.show();
     const result = await this.result_of(test, visit.patient);
     if (visit !== this.visit) return;
@@ -219,7 +217,7 @@ export class Clinic {
     const points = right ? visit.points : null;
     const verdict = describe_verdict(patient, this.healthy_like(patient), catalogue, points);
     const section = catalogue.mistakes[name_of(patient)]?.section;
-    const card = this.tell("clinic-result", ...verdict, ...describe_next(section));
+    const card = this.tell("clinic-result", ...verdict, ...describe_next(section, catalogue.next));
     card.id = "clinic-verdict";
     this.show();
     reveal(card);

@@ -86,9 +86,11 @@ export function describe_result(test, result, tests, patient) {
 /** What was wrong, as whoever writes it sees it. @param {Mistake} mistake */
 function describe_mistake({ line, belief, effect }) {
   const text = `${say("Whoever writes this thinks: “{belief}”", { belief })} ${effect}`;
-  const pieces = text.split("`").map((piece, i) => (i % 2 ? el("code", {}, piece) : piece));
-  return [el("pre", {}, line), el("p", {}, ...pieces)];
+  return [el("pre", {}, line), el("p", {}, ...with_code(text))];
 }
+
+const with_code = (/** @type {string} */ text) =>
+  text.split("`").map((piece, i) => (i % 2 ? el("code", {}, piece) : piece));
 
 /** The cheapest examination that shows it.
  *  @param {Patient} patient @param {Mistake} mistake @param {Catalogue["tests"]} tests */
@@ -126,13 +128,11 @@ export function describe_verdict(patient, healthy, { mistakes, tests }, points) 
   return parts;
 }
 
-/** Where to go from a verdict. @param {string | undefined} section of the document */
-export function describe_next(section) {
-  const next = el(
-    "p",
-    {},
-    say("Then go on with practice/clinic.ipynb, where you repair the code of twelve models."),
-  );
+/** Where to go from a verdict.
+ *  @param {string | undefined} section of the document @param {string} rung the next one */
+export function describe_next(section, rung) {
+  const notebook = say("The clinic’s notebook, under Pages, has twelve models to repair.");
+  const next = el("p", {}, notebook, " ", ...with_code(rung));
   if (!section) return [next];
   return [button(say("Read the section"), () => parent.postMessage({ section }, "*")), next];
 }

@@ -98,6 +98,8 @@ class Editor {
 
   /** Ask a gate, or put the function into the model. @param {boolean} plugged */
   async run(plugged) {
+    if (this.field.value.trim() === this.stub.trim())
+      return this.show("wrong", say("This is the template: write the body first."));
     const focused = /** @type {HTMLElement | null} */ (document.activeElement);
     this.stopper = new AbortController();
     this.busy(true);
@@ -161,11 +163,7 @@ const translations = ({ sentence }, { text, own }) => [
 function wayOn(/** @type {string} */ name) {
   const folds = /** @type {HTMLDetailsElement[]} */ (all("details.write-it"));
   const next = folds[folds.findIndex((fold) => fold.dataset.function === name) + 1];
-  if (!next)
-    return el("a", {
-      href: "#clinic-frame",
-      textContent: say("The next rung: diagnose. To the clinic ▸"),
-    });
+  if (!next) return el("a", { href: "#clinic-frame", textContent: say("Next rung: diagnose ▸") });
   const textContent = say("Next, write {name} ▸", { name: next.dataset.function });
   return el("a", { href: `#${next.id}`, textContent, onclick: () => (next.open = true) });
 }

@@ -225,7 +225,7 @@ export class Figure {
 
   /** @param {boolean} isOld what is shown is of another sentence */
   fade(isOld) {
-    this.$("panel").style.opacity = isOld ? "0.4" : "";
+    this.$("panel").classList.toggle("old", isOld);
   }
 
   /** @param {string | null} text null: no longer */
@@ -244,8 +244,6 @@ export class Figure {
   warn(/** @type {string} */ sentence) {
     const { engine, content, result } = this;
     const doubts = engine ? Trust.doubts(sentence, engine.tokenizer, content.language) : [];
-    if (!result.predicted.slice(-1).includes("</s>"))
-      doubts.push(say("It has reached the limit of length."));
     const isReady = this.options.first && gloss(sentence).length > 0;
     const note = isReady ? "" : say(engine?.note ?? "");
     this.notice([...doubts, note].join(" "), doubts.length > 0);

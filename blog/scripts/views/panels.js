@@ -223,7 +223,8 @@ class Panel {
     if (choice === "token") return Math.max(0, Math.min(3, last - 2));
     if (choice === "key") return largest(f.layers[layer].weights[head][token], 1)[0];
     if (choice === "step") return this.name === "patch" ? -1 : Math.min(3, last);
-    if (choice === "layer") return this.name === "cross" ? last : 0;
+    // the last but one, of which text and walk speak
+    if (choice === "layer") return this.name === "cross" ? Math.max(0, last - 1) : 0;
     return choice === "head" ? Math.min(1, last) : list[0][0];
   }
 

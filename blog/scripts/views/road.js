@@ -20,10 +20,7 @@ const ASIDES = {
     frame: "trainer",
     textContent: say("Or first watch one learn: a small model, from nothing, in this tab ▸"),
   },
-  "what-to-do-now": {
-    frame: "write-attention",
-    textContent: say("The next rung: write attention, in this page ▸"),
-  },
+  "what-to-do-now": { frame: "write-attention", textContent: say("Next rung: write it ▸") },
 };
 
 export function startRoad() {

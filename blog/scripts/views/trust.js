@@ -27,10 +27,10 @@ export function confidence(/** @type {Step[]} */ steps) {
 }
 export const guessing = (/** @type {Step[]} */ steps) => confidence(steps) < GUESSING;
 export function verdict(/** @type {Step[]} */ steps) {
-  const unsure = guessing(steps);
-  return say(unsure ? "The model is guessing. How sure: {share}." : "How sure: {share}.", {
-    share: `${Math.round(100 * confidence(steps))}%`,
-  });
+  const share = { share: `${Math.round(100 * confidence(steps))}%` };
+  return guessing(steps)
+    ? say("The model is guessing. How sure it is of its words: {share}.", share)
+    : say("How sure it is of its words: {share}.", share);
 }
 
 /** For each token, whether it belongs to a word that the model gave less than 40%: the product

@@ -143,7 +143,8 @@ class Walk {
   question(/** @type {Facts} */ facts) {
     const { stop, answered } = this;
     const { ask, tell } = STOPS[stop];
-    const [question, names, right] = ask(facts);
+    const [question, names, nameOrPlace] = ask(facts);
+    const right = typeof nameOrPlace === "number" ? names[nameOrPlace] : nameOrPlace;
     const answers = el("div", { className: "walk-answers" });
     const told = el("div");
     const answer = (/** @type {string} */ choice) => {

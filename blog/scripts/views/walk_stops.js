@@ -9,10 +9,10 @@ import { bars, code, el, numbers, row, size } from "./panels.js";
 /** The same, and whom we follow.
  *  @typedef {ReturnType<typeof followed>} Facts */
 /** A stop: the part of the figure, a title, the section that explains it if the part doesn't lead
- *  there, what is asked (a question, its answers, the right one), and what is told; and, for the
- *  margin, where the sentences of that are left out, `whose` numbers they are.
+ *  there, what is asked (a question, its answers, the right one or its place), and what is told;
+ *  and, for the margin, where the sentences of that are left out, `whose` numbers they are.
  *  @typedef {{ part: string, title: string, section?: string, whose?: (facts: Facts) => string,
- *    ask: (facts: Facts) => [string, string[], string],
+ *    ask: (facts: Facts) => [string, string[], string | number],
  *    tell: (facts: Facts) => (string | Element)[] }} Stop */
 
 /** The tokens with the largest weights, and these.
@@ -83,10 +83,6 @@ const written_before = (f) => f.written.slice(1, f.step + 1).join(" ");
 /** The row most like that of the word that we follow. @param {Facts} f */
 const nearest = (f) => f.near[f.word][0].name;
 
-/** How many hidden units are above zero for it. @param {Facts} f */
-const active_units = ({ layer, word }) =>
-  [...layer.inner[word]].filter((value) => value > 0).length;
-
 /** @param {Float32Array} before @param {Float32Array} after */
 const row_of_sizes = (before, after) =>
   row(say("root mean square"), code(`${size(before).toFixed(2)} → ${size(after).toFixed(2)}`));
@@ -155,7 +151,7 @@ export const STOPS = [
     ask: () => [
       say("What would attention not know without this?"),
       [say("which words there are"), say("in which order they come"), say("how many there are")],
-      say("in which order they come"),
+      1,
     ],
     tell: (f) => [
       say(
@@ -174,16 +170,17 @@ export const STOPS = [
         head: f.head + 1,
       }),
     ask: (f) => [
-      say("Whom does “{token}” look at most, in head {head} of the first layer?", {
+      say("Whom does “{token}” look at most in the first layer, in head {head} of {h}?", {
         token: f.german[f.word],
         head: f.head + 1,
+        h: f.config.h,
       }),
       among(f.german, strongest(f.german, f.own, 1)[0][0]),
       strongest(f.german, f.own, 1)[0][0],
     ],
     tell: (f) => [
       say(
-        "In the first layer, the query of “{token}” is compared with the key of every token. A softmax turns the scores into weights, and the token receives the values, weighed. Here is head {head} of {h}:",
+        "Three learned matrices make of each vector a query (what the token asks for), a key (what it is found by) and a value (what it passes on). The query of “{token}” is compared with all keys, and a softmax turns these scores into weights that add up to 1. With them, “{token}” receives the mean of all values. Each of the {h} heads of a layer has matrices of its own. This is head {head} of the first layer, which reads words and positions:",
         { token: f.german[f.word], head: f.head + 1, h: f.config.h },
       ),
       bars(strongest(f.german, f.own)),
@@ -199,12 +196,12 @@ export const STOPS = [
         say("it stays, and the result is added"),
         say("the mean of both is taken"),
       ],
-      say("it stays, and the result is added"),
+      1,
     ],
     tell: (f) => [
       f.config.norm === "pre"
         ? say(
-            "What attention found is added to what was there before: that is the residual connection. (The figure has a norm behind the addition, as the paper does. Our model has it in front of each sublayer instead, so the sum may grow.)",
+            "What attention found is added to what was there before: that is the residual connection. The figure is the paper’s, which normalises after the addition; our model does it before each sublayer instead, so the sum may grow.",
           )
         : say(
             "What attention found is added to what was there before: that is the residual connection. Then the sum is normalised.",
@@ -217,21 +214,25 @@ export const STOPS = [
   {
     part: "encoder feed-forward",
     title: say("Each position is worked on alone"),
-    ask: (f) => {
-      const share = active_units(f) / f.layer.inner[f.word].length;
-      const names = ["0–25%", "25–50%", "50–75%", "75–100%"];
-      return [
-        say("How many of its hidden units are above zero for “{token}”?", {
-          token: f.german[f.word],
-        }),
-        names,
-        names[Math.min(3, Math.floor(4 * share))],
-      ];
-    },
+    ask: (f) => [
+      say(
+        "A small network now reads the vector of “{token}” and no other. Can its result depend on other words all the same?",
+        { token: f.german[f.word] },
+      ),
+      [
+        say("no: it reads one position at a time"),
+        say("yes: their positions are near its own"),
+        say("yes: attention has added to this vector what they pass on"),
+      ],
+      2,
+    ],
     tell: (f) => [
       say(
-        "A small network reads one position at a time. Of its {all} hidden units, {active} are active for our token; a ReLU sets all others to zero.",
-        { all: f.layer.inner[f.word].length, active: active_units(f) },
+        "It reads one vector at a time, but that holds what attention has added. Of its {all} hidden units, {active} are active for our token; a ReLU sets all others to zero.",
+        {
+          all: f.layer.inner[f.word].length,
+          active: f.layer.inner[f.word].filter((value) => value > 0).length,
+        },
       ),
       row(say("its hidden units"), numbers(f.layer.inner[f.word])),
       row(say("after it"), numbers(f.layer.after[f.word])),
@@ -258,16 +259,20 @@ export const STOPS = [
     part: "decoder attention",
     title: say("The decoder reads what it has written"),
     whose: (f) => say("“{token}” looks at (last layer, head 1)", { token: f.written[f.step] }),
-    ask: (f) => [
-      say("So far it has written “{written}”. At which of these can its newest token not look?", {
-        written: written_before(f),
-      }),
-      among(f.written.slice(0, f.step + 1), f.predicted[f.step + 1]),
-      f.predicted[f.step + 1],
+    ask: () => [
+      say(
+        "In training, the whole translation is there at once. What would the model learn if a token could look at the one after it?",
+      ),
+      [
+        say("to copy that token, which it should predict"),
+        say("to translate better, as it sees more"),
+        say("nothing else: it knows that token anyway"),
+      ],
+      0,
     ],
     tell: (f) => [
       say(
-        "The decoder writes one token at a time. So far it has written “{written}”. Its newest token looks at itself and at those before it; what comes later does not exist yet. In the first head of the last layer:",
+        "So a mask hides what comes later. Here the decoder writes one token at a time, and so far it has written “{written}”: its newest token looks at itself and at those before it. In the first head of the last layer:",
         { written: written_before(f) },
       ),
       bars(strongest(f.written.slice(0, f.step + 1), f.back)),

@@ -69,6 +69,7 @@ function list(/** @type {Figure} */ { changes: { hidden }, result, state, names 
     scaling ? "" : say("Without the division by √d_k. "),
     mask ? "" : say("Without the mask of the decoder. "),
     hidden.size ? say("Hidden: {names}. ", joined([...hidden].map(name))) : "",
+    result.predicted.at(-1) === "</s>" ? "" : say("It has reached the limit of length. "),
   ].filter(Boolean);
 }
 
@@ -94,7 +95,7 @@ export function compare(/** @type {Figure} */ figure) {
     figure.restore();
     figure.all("#source [tabindex='0']")[0].focus();
   });
-  $("compared").append(" ", undo);
+  if (restorable(figure)) $("compared").append(" ", undo);
   tellChoices(figure);
 }
 
@@ -115,7 +116,7 @@ function tellChoices(/** @type {Figure} */ { $, changes: { taken }, result, whol
   const share = (/** @type {Result} */ { steps }) =>
     `${Math.round(100 * Trust.confidence(steps))}%`;
   const cost = whole
-    ? say(" How sure: {now}; the model’s own sentence: {before}.", {
+    ? say(" How sure it is of these words: {now}; of its own sentence’s: {before}.", {
         now: share(result),
         before: share(whole),
       })

@@ -30,6 +30,12 @@ const LISTENERS = {
       event.preventDefault();
       figure.ask($("text").value);
     });
+    on($("text"), "keydown", (event) => {
+      const { key, isComposing } = /** @type {KeyboardEvent} */ (event);
+      if (key !== "Enter" || isComposing) return;
+      event.preventDefault(); // a field of several lines takes one sentence
+      figure.ask($("text").value);
+    });
     on($("text"), "input", () => {
       $("samples").value = "";
       $("text").dir = direction($("text").value);
@@ -112,8 +118,11 @@ const LISTENERS = {
 function listenToStrip(figure, side) {
   const box = figure.$(side);
   const place = (/** @type {Event} */ event) => Number(within(event, "button")?.dataset.i ?? -1);
+  const isHidden = (/** @type {number} */ i) => side === "source" && figure.changes.hidden.has(i);
   on(box, "pointerover focusin", (event) => {
-    if (place(event) >= 0) lightUp(figure, side, place(event));
+    const i = place(event);
+    if (isHidden(i)) lightUp(figure);
+    else if (i >= 0) lightUp(figure, side, i);
   });
   on(box, "pointerleave focusout", () => lightUp(figure));
   on(box, "click", (event) => {

@@ -92,7 +92,9 @@ export function drawMaps(figure) {
   const layers = result.maps[state.kind].map((_, i) => i + 1);
   const heads = headChoices(figure);
   // the page's address, or a menu of another kind, may have any
-  state.layer = layers.find((layer) => layer === Number(state.layer)) ?? layers.length;
+  // where attention finds the right word best, and of which the text speaks: the last but one
+  const usual = Math.max(1, layers.length - 1);
+  state.layer = layers.find((layer) => layer === Number(state.layer)) ?? usual;
   state.head = heads.find((head) => head === Number(state.head)) ?? "mean";
   figure.view = chosenMap(figure);
   fillSelect($("layer"), layers, state.layer);

@@ -127,7 +127,7 @@ export function sameStep({ predicted }, old, step) {
 /** Where a figure rests: at the step, from the second on, that looks at one word hardest.
  *  @param {Result} result */
 export function clearestStep({ maps, predicted, source }) {
-  const [heads] = maps.cross.slice(-1);
+  const heads = maps.cross.at(-2) ?? maps.cross[0];
   const words = [...source.keys()].filter(
     (k) => /\p{L}{2}/u.test(source[k]) && !isMarker(source[k]),
   );

@@ -80,8 +80,12 @@ function drawTarget(/** @type {Figure} */ figure) {
  *  @param {Figure} figure @param {"source" | "target"} [side] @param {number} [i] */
 export function lightUp(figure, side = "target", i = figure.state.step - 1) {
   const { $, result, state } = figure;
-  const { head } = state;
-  const layer = Math.min(state.layer, result.maps.cross.length);
+  const { first } = figure.options;
+  const writes = side === "target";
+  // the first screen has no menus: of a German word it shows the head of which text and walk speak
+  const usual = { layer: 1, head: Math.min(2, result.maps.encoder[0].length) };
+  const { head, ...place } = first && !writes ? usual : state;
+  const layer = Math.min(place.layer, result.maps.cross.length);
   const isBlind = (/** @type {Kind} */ kind) => isGone(kind, result, state.switches);
   const row = (/** @type {Kind} */ kind) =>
     isBlind(kind) ? [] : (weightsOf(result, kind, layer, head)[i] ?? []);
@@ -90,11 +94,9 @@ export function lightUp(figure, side = "target", i = figure.state.step - 1) {
     figure.all(`#${strip} button`).forEach((button, k) => {
       button.style.setProperty("--a", opacity(weights[k] ?? 0).toFixed(3));
     });
-  const writes = side === "target";
   shade("source", row(writes ? "cross" : "encoder"));
   shade("target", writes ? row("decoder").slice(1) : []);
   const token = plain(writes ? result.predicted[i] : result.source[i]);
-  const { first } = figure.options;
   $("shades").textContent = shadesText(first, writes, { token, layer, head });
 }
 
