@@ -3113,18 +3113,17 @@ def example_gpt() -> None:
 # ## What the maps don't tell
 #
 # > **Predict.** Take a hundred captions that begin with `Ein Mann`. When *man* is due, the cross-attention of the last
-# > layer looks at `Mann`. Replace what it adds there by what it adds for `Ein Junge` (a boy), with the rest of the
-# > caption as it was. Is that enough for the model to say *boy* in nearly all of the hundred, or must the layers below
-# > be replaced with it?
+# > layer looks at `Mann`. We replace what it adds there with what it adds for `Ein Junge` (a boy), the rest of the
+# > caption unchanged. What does it take for the model to say *boy* in nearly all of the hundred?
 # >
-# > 1. it's enough: the map says where the word comes from
-# > 2. together with the layer below, as both pass the word on
-# > 3. together with all of them, as any one can pass it on
+# > 1. that's enough: the map says where the word comes from
+# > 2. the same in the layer below, as both pass the word on
+# > 3. the same in all layers below, as any of them can pass it on
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **2.** With the last layer alone (1) it's none, although its map looks at `Mann`: the third layer had already passed
-# > the word on. With both it's nearly all, so what the first two (3) add doesn't decide it. [Part
+# > **2.** In the last layer alone (1) it changes none, although its map looks at `Mann`: the third layer had already
+# > passed the word on. In both it changes nearly all, so it doesn't take the first two (3). [Part
 # > 6](#Watching-and-intervening) tells the whole story.
 # >
 # > </details>
