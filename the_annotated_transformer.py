@@ -446,9 +446,8 @@ def saved_rows(name: str) -> list[dict]:
 # >
 # > Word for word, that's *two women sit on a bench, while a man a newspaper reads*.
 # >
-# > The numbers that you'll see are those of a trained model that comes with this document: four layers in each half,
-# > vectors of width 128, two million weights in 125 named matrices and vectors, learned from 29,000 photo captions and
-# > translations of them.
+# > The numbers that you'll see are those of a trained model of ours: four layers in each half (in the paper, six),
+# > vectors of width 128 (512), two million weights, learned from 29,000 photo captions and their translations.
 
 # %%
 # @title The file of the trained model
@@ -536,14 +535,13 @@ def example_ids() -> Any:
 #
 # Learned *embeddings* turn tokens into vectors of width $d_{\text{model}}$: a table has one row for each token of the
 # vocabulary, and to embed a token is to look up its row. The rows are multiplied by $\sqrt{d_{\text{model}}}$. The same
-# matrix is used for the source, for the target and, at the end, for choosing the next token (after Press and Wolf,
-# 2016).
+# matrix is used for the source, for the target and, at the end, for choosing the next token.
 #
 # > So the id 7 stands for row 7, 128 numbers. What counts is which way a row points: words that are used in similar
 # > ways point in similar directions. Here are a few tokens, each with the tokens whose rows are nearest in direction,
-# > and the cosine of the angle between them. (`Frau` is a woman, `Damen` are ladies, `Menschen` and `Personen` people,
-# > `Männer` men; a `Gehsteig` is a pavement, a `Stuhl` a chair; `lesen` is *read*, `trinkt` *drinks*, `spricht`
-# > *speaks*, `tanzt` *dances*, `schaut` *looks*; all forms of `ein` mean *a*.)
+# > and the cosine of the angle between them. (`Frau` is a woman, `Damen` are ladies, `Menschen` people, `Männer`
+# > men; a `Gehsteig` is a pavement; `lesen` is *read*, `trinkt` *drinks*, `spricht` *speaks*, `tanzt` *dances*; all
+# > forms of `ein` mean *a*.)
 
 
 # %%
@@ -576,7 +574,7 @@ def example_neighbours() -> Any:
     unit = F.normalize(our_embeddings().table.weight, dim=1)  # (vocab, d_model)
     rows = []
     for i in our_ids()[0, [1, 5, 12, 8]]:
-        cosines, ids = (unit @ unit[i]).topk(6)  # the first is the token itself
+        cosines, ids = (unit @ unit[i]).topk(5)  # the first is the token itself
         row = {"token": token_names(ids)[0]}
         for place, name in enumerate(token_names(ids)[1:], 1):
             row[f"{place}."] = f"{name} {cosines[place]:.2f}"
@@ -847,9 +845,7 @@ def example_shuffled() -> None:
 
 
 # %% [markdown]
-# > *Therefore* the order of the words has to be written into the vectors themselves. Think of the digits of a counter:
-# > the last digit changes at every step, the one before it a tenth as often, and together they identify the step. The
-# > paper does the same with waves.
+# > *Therefore* the order of the words has to be written into the vectors themselves.
 #
 # *Positional encodings* have the same width as the embeddings and are added to them at the bottom of both stacks. The
 # paper uses sines and cosines of different frequencies:
@@ -860,9 +856,10 @@ def example_shuffled() -> None:
 # Here $pos$ is the position, and $2i$ and $2i + 1$ are two neighbouring dimensions. The wavelengths form a geometric
 # progression from $2\pi$ to $10000 \cdot 2\pi$.
 #
-# > Each pair of dimensions is the hand of a clock, and each clock runs slower than the one before. Moving on by $k$
-# > positions means turning the hand by an angle that depends on $k$ alone. That's why the authors hoped that a query
-# > could easily ask for "the word before me". (The code computes powers as exponentials of a logarithm.)
+# > Each pair of dimensions is the hand of a clock, slower than the one before; like the hands for hours, minutes and
+# > seconds, they tell the position together. Moving on by $k$ positions means turning a hand by an angle that depends
+# > on $k$ alone. That's why the authors hoped that a query could easily ask for "the word before me". (The code
+# > computes powers as exponentials of a logarithm.)
 
 
 # %%
@@ -968,8 +965,8 @@ def example_second_map() -> Chart:
 # > (In these two formulas, $Q$, $K$ and $V$ are the vectors *before* they're projected.)
 #
 # The paper uses $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total
-# cost is about that of one head of full width. In the paper's Table 3, a single head is 0.9 BLEU worse than the best
-# number of heads, and too many heads hurt as well.
+# cost is about that of one head of full width. In the paper's Table 3, a single head is 0.9 BLEU (a score of translations,
+# from 0 to 100) worse than the best number of heads, and too many heads hurt as well.
 #
 # ![Multi-head attention: h projections, attention in every head, concatenation, and one more projection](images/multi_head_attention.svg)
 #
@@ -1131,9 +1128,8 @@ def example_four_heads() -> Chart:
 
 
 # %% [markdown]
-# > Each head has its own pattern. In the first, the articles `ein` and `eine` look at themselves, and then at each
-# > other. In the third, `Frauen` looks at `Zwei`. The heads start from different
-# > random weights, so they can go different ways, but nothing forces them to: in trained models, many heads can be
+# > In the first, the articles `ein` and `eine` look at themselves, and then at each other. In the third, `Frauen` looks
+# > at `Zwei`. The heads start from different random weights, so they can go different ways, but nothing forces them to: in trained models, many heads can be
 # > removed with little loss (Michel et al., 2019; Voita et al., 2019).
 # >
 # > <details class="note"><summary>Two products say everything about a head</summary>
@@ -1230,9 +1226,8 @@ def example_residual() -> None:
 
 
 # %% [markdown]
-# > `auf` receives more than any other token, about half the size of its own vector (0.72 against 1.57). Even so, after
-# > the sum `auf` is still mostly `auf`: its cosine with the vector before the sum is 0.93. (The gain has learned to be
-# > small, so what attention reads has a size of 0.15.)
+# > `auf` receives more than any other token. Even so, after the sum `auf` is still mostly `auf`: its cosine with the
+# > vector before the sum is 0.93. (The gain has learned to be small.)
 # >
 # > <details class="note"><summary>Details of the norm, the earlier editions, and batch normalisation</summary>
 # >
@@ -1253,8 +1248,7 @@ def example_residual() -> None:
 # $$\mathrm{FFN}(x) = \max(0,\; xW_1 + b_1)\,W_2 + b_2 \tag{2}$$
 #
 # In the paper, the input and the output have width $d_{\text{model}} = 512$, and the inner layer has width
-# $d_{\text{ff}} = 2048$; in our model, 128 and 256. The weights differ from layer to layer. (The paper also describes
-# the network as two convolutions with kernel size 1.)
+# $d_{\text{ff}} = 2048$; in our model, 128 and 256. The weights differ from layer to layer.
 #
 # > Attention moves information between positions, but all that it does is take averages. The feed-forward network is
 # > where each position *computes* with what it has gathered. You can read it as a list of $d_{\text{ff}}$ rules, often
@@ -1262,8 +1256,7 @@ def example_residual() -> None:
 # > vector says how well it's met, and the ReLU cuts off anything below zero. The matching row of $W_2$ is the
 # > conclusion: the vector that is added to the stream, in proportion to how well the condition is met.
 # >
-# > Without the ReLU, $(xW_1)W_2 = x(W_1W_2)$ would be a single matrix, however wide the middle. The ReLU makes rules of
-# > it: "if … then".
+# > Without the ReLU, $(xW_1)W_2 = x(W_1W_2)$ would be a single matrix, however wide the middle.
 
 
 # %%
@@ -1281,8 +1274,7 @@ class PositionwiseFeedForward(nn.Module):
 
 
 # %% [markdown]
-# > What does a neuron respond to? Of the 256 in the first layer, on average only about one in fifteen is above zero for
-# > a token of the sentence. Here is number 215:
+# > What does a neuron respond to? Here is number 215 of the 256 in the first layer:
 
 
 # %%
@@ -1316,7 +1308,8 @@ def example_neuron(number: int = 215) -> Chart:
 # > <details class="note"><summary>Why four times as wide?</summary>
 # >
 # > The paper gives no reason. In its Table 3, an inner layer half as wide costs 0.4 BLEU, and one twice as wide gains
-# > 0.4. (Some call this network a memory, with the conditions as keys and the conclusions as values.)
+# > 0.4. (Some call this network a memory, with the conditions as keys and the conclusions as values; the paper
+# > also describes it as two convolutions with kernel size 1.)
 # >
 # > </details>
 #
@@ -1327,8 +1320,7 @@ def example_neuron(number: int = 215) -> Chart:
 # **The encoder** is a stack of $N = 6$ identical layers. Each has two sublayers: self-attention, then a feed-forward
 # network.
 #
-# > Each layer has weights of its own. Queries, keys and values all come from the same sentence; that is what
-# > *self*-attention means. The stack, folded, calls one layer after the other and ends with a norm.
+# > Queries, keys and values all come from the same sentence; that is what *self*-attention means. The stack, folded, calls one layer after the other and ends with a norm.
 
 
 # %%
@@ -1530,8 +1522,7 @@ def example_masks() -> Chart:
 #
 # ![Where we are: cross-attention](images/here/cross.svg)
 #
-# > A decoder layer is an encoder layer with one more sublayer. It first looks back at what has been written, then at
-# > the source. That second attention is where the two languages meet: the queries come from the decoder, the keys and
+# > A decoder layer first looks back at what has been written, then at the source. That second attention is where the two languages meet: the queries come from the decoder, the keys and
 # > values from the memory. In code, it's one more line:
 # >
 # > ```python
@@ -1637,8 +1628,8 @@ def example_cross() -> Chart:
 #
 # > The decoder's stack ends with a norm, too. To score a token is to take the dot product of its row in the table (not
 # > scaled, here) with the decoder's vector. The largest product wins: a row gets one by pointing the right way, or by
-# > being long. The scores are called *logits*, and the logarithms of the probabilities *log-probabilities*. There's no
-# > new matrix to learn: in code, `generator.proj.weight = embeddings.table.weight`.
+# > being long. The scores are called *logits*, and the logarithms of the probabilities *log-probabilities*. In
+# > code, `generator.proj.weight = embeddings.table.weight`.
 
 
 # %%
@@ -1718,8 +1709,8 @@ def example_translation() -> None:
 # >
 # > **3.** For 90% (1), each token would need more than 99%, and for 40% (2) about 94%. But *are* has only 41%, because
 # > *Two women sit* (29%) and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first of the
-# > five favourites gets about 90%: in training the model was asked for no more than that. This is called [label
-# > smoothing](#Regularisation-(Section-5.4)).
+# > five favourites gets about 90%: in training the model was asked for no more than that, so its training loss couldn't fall
+# > below 1.2. This is called [label smoothing](#Regularisation-(Section-5.4)).
 # >
 # > </details>
 
@@ -2242,9 +2233,8 @@ def example_pre_post() -> Chart:
 # > **All positions at once.** The decoder reads the whole target in one pass, with the mask. Each position sees what it
 # > would have seen had it written the right words, and computes the same. So one pass gives a prediction, and an error,
 # > at *every* position: that's why a Transformer trains so fast, although it writes one word at a time. Showing the
-# > model the true earlier tokens instead of its own guesses is called *teacher forcing*. It isn't cheating, because the
-# > mask hides from each position what that position has to predict. But it has a price: the model never learns what to
-# > do after a mistake of its own, which is called *exposure bias*.
+# > model the true earlier tokens instead of its own guesses is called *teacher forcing*. It has a price: the model never
+# > learns what to do after a mistake of its own, which is called *exposure bias*.
 # >
 # > If you forget the shift, each position has to predict the very token that it reads. Copying is easy, so the error soon
 # > falls almost to zero; and when the model writes, it copies its first token, `<s> <s> <s> …`, for ever.
@@ -2279,25 +2269,6 @@ class Batch:
         """The same batch with its tensors on `device`."""
         vars(self).update({k: x.to(device) for k, x in vars(self).items() if isinstance(x, Tensor)})
         return self
-
-
-# %%
-@example
-def example_shift() -> Any:
-    """The shorter sentence of a batch of two, position by position: what it reads, what it may
-    attend to, what it must predict, and whether that counts."""
-    names = dict(enumerate(SPECIALS)) | {10: "a", 11: "dog", 12: "runs", 13: "two", 14: "cats"}
-    tgt = pad_rows([[BOS, 10, 11, 12, EOS], [BOS, 13, 14, EOS]])
-    batch = Batch(torch.tensor([[5, EOS], [6, EOS]]), tgt)
-    rows = []
-    for t in range(4):
-        visible = " ".join(names[i] for i in batch.tgt[1][batch.tgt_mask[1, t]].tolist())
-        rows.append({"position": t, "reads": names[int(batch.tgt[1, t])], "attends to": visible})
-        target = names[int(batch.tgt_y[1, t])]
-        rows[-1] |= {"predicts": target, "in the loss": target != "<pad>"}
-    assert [row["predicts"] for row in rows] == ["two", "cats", "</s>", "<pad>"]
-    assert batch.ntokens == 4 + 3
-    return table(rows)
 
 
 # %% [markdown]
@@ -2455,15 +2426,13 @@ def example_learn() -> None:
 # > **1.** *while while while while while while while while a man reads a man reads a bench.* Each position learned to
 # > read its answer one place further on. When it writes, there's nothing further on to read: it hasn't learned the
 # > sentence (2). Copying what it has just read (3) is what happens without the shift: try
-# > `learn_one_sentence(shift=False)`. A test shows such a leak without training: change one token of the target, and
-# > [no earlier prediction may move](#What-the-loss-can't-see).
+# > `learn_one_sentence(shift=False)`.
 # >
 # > </details>
 #
 # ## While it learns
 #
-# > [Part 3](#Training) trains a model like ours on 29,000 pairs. Here is what such a model makes of our sentence as
-# > it learns.
+# > [Part 3](#Training) trains a model like ours on 29,000 pairs. This is what such a model writes as it learns:
 
 
 # %%
@@ -2565,7 +2534,7 @@ def example_smoothing() -> None:
 
 # %% [markdown]
 # > **What is the smallest loss that can be reached?** It is reached at $p = q$, and there it equals the entropy of
-# > $q$, which isn't zero. (The loss is that entropy plus the Kullback-Leibler divergence $D_{\text{KL}}(q \,\|\, p)$,
+# > $q$, which isn't zero: 1.2 for our vocabulary. (The loss is that entropy plus the Kullback-Leibler divergence $D_{\text{KL}}(q \,\|\, p)$,
 # > which measures how far $p$ is from $q$, and only the second can be lowered.) A model that is surer than $q$ pays a
 # > price for it. The validation loss, that of sentences held out from training, uses $\epsilon_{ls} = 0$, because the
 # > exponential of a smoothed loss isn't a perplexity.
@@ -3145,18 +3114,18 @@ def example_gpt() -> None:
 # ## What the maps don't tell
 #
 # > **Predict.** Take a hundred captions that begin with `Ein Mann`. When *man* is due, the cross-attention of the last
-# > layer looks at `Mann`. We replace what it adds there: the model gets what it adds for `Ein Junge` (a boy), with the
-# > rest of the caption as it was. In how many of the hundred does it now say *boy*?
+# > layer looks at `Mann`. We replace what it adds there with what it adds for `Ein Junge` (a boy), the rest of the
+# > caption unchanged. What does it take for the model to say *boy* in nearly all of the hundred?
 # >
-# > 1. in nearly all
-# > 2. in about half
-# > 3. in none
+# > 1. that's enough: the map says where the word comes from
+# > 2. the same in the layer below, as both pass the word on
+# > 3. the same in all layers below, as any of them can pass it on
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **3.** In none, although the map says where *man* comes from. The third layer had already passed the word on. If the
-# > last *two* layers are replaced together, it's nearly all of them. [Part 6](#Watching-and-intervening) tells the
-# > whole story.
+# > **2.** In the last layer alone (1) it changes none, although its map looks at `Mann`: the third layer had already
+# > passed the word on. In both it changes nearly all, so it doesn't take the first two (3). [Part
+# > 6](#Watching-and-intervening) tells the whole story.
 # >
 # > </details>
 # >

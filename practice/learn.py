@@ -102,7 +102,9 @@ class Pupil:
 
     def introduction(self, count: int) -> str:
         """How many pairs it learns from, and whether sentences are computed together."""
-        way = "sentences together, by vmap" if self.together else "one sentence after the other"
+        way = "whole batches at once"
+        if not self.together:
+            way = "sentence by sentence, which is slow: torch.func.vmap can't batch your functions"
         return "\n     ".join([f"{count:,} pairs to learn from, {way}", *self.notes])
 
 
@@ -339,6 +341,7 @@ def learn_language(study: Study, minutes: float, say: Say = print) -> bool:
         try:
             pupil = study.pupil(reader)
             say(pupil.introduction(len(study.train)))
+            say("label smoothing asks for less than certainty: the loss ends above 1, not near 0")
             practise(study, pupil, minutes, say)
             # only where all gates are right does the document's model compute what the file does
             translate = own_texts if sentence else texts_of_model

@@ -217,8 +217,9 @@ def report(run: "Run", progress: "Progress", new: int) -> None:
     scores = f", validation loss {last['val_loss']:.2f}" if last else ""
     if "val_bleu" in last:
         scores += f", BLEU {last['val_bleu']:.1f}"
+    epoch = progress.epoch + (progress.batch > 0)  # of the last update; the first is 1
     print(
-        f"{run.folder}: {progress.step} updates, epoch {progress.epoch}, "
+        f"{run.folder}: {progress.step} updates, epoch {epoch}, "
         f"{progress.seconds / 60:.1f} minutes{scores}"
     )
     if progress.skipped:
