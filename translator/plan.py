@@ -51,8 +51,8 @@ Texts = list[tuple[str, str]]
 def recipe(pairs: int, trained: bool = False) -> tuple[dict[str, Any], int]:
     """Settings in place of those of MEASURED, and updates, for so many pairs.
 
-    `trained`: from a model's weights. What the benchmark `curve` trains with. From 20,000 pairs on
-    it is what the shipped models' first stage had.
+    `trained`: from a model's weights. What the runs of curve.jsonl were trained with; from 20,000
+    pairs on it is what the shipped models' first stage had.
     """
     if trained:
         gentle = {"tokens_per_batch": 1000, "factor": 1.0, "warmup": 30, "dropout": 0.25}
