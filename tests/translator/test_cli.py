@@ -24,7 +24,7 @@ from translator import search
 from translator.__main__ import main
 from translator.corpus import encode_pairs
 from translator.engine import Engine, open_search
-from translator.files import MODEL_FILES, read_tensors, write_atomically
+from translator.files import MODEL_FILES, nobody, read_tensors, write_atomically
 from translator.model_folder import read_translator
 from translator.processes import weights_of
 from translator.run_folder import token_store
@@ -269,7 +269,7 @@ def test_translate_answers_each_line_as_it_comes(run):
     for note in ("line 4: the model does not know < / >", "line 5 has 901 tokens",
                  "line 6: the model does not know 😀"):  # fmt: skip
         assert f"note: {note}" in errors.decode()
-    (expected,) = open_search(run, tat.BEAM, tat.ALPHA).translate(["Ein Hund."])
+    (expected,) = open_search(run, tat.BEAM, tat.ALPHA).translate(["Ein Hund."], nobody)
     assert answers[0].strip() == expected != ""
 
 
