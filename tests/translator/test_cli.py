@@ -472,6 +472,16 @@ def test_a_run_may_start_from_a_model(run, tmp_path):
     assert [*validations(new)] == [2, 4]
 
 
+def test_half_a_model_is_half_as_large_and_loads_as_before(run, tmp_path):
+    out = tmp_path / "half"
+    assert main(["export", "--model", str(run), "--out", str(out), "--to", "half"]) == 0
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (out, run)]
+    assert sizes[0] < 0.7 * sizes[1]  # the header does not shrink
+    single, half = (weights_of(read_translator(folder).model) for folder in (run, out))
+    assert {tensor.dtype for tensor in half.values()} == {torch.float32}
+    assert same(half, {name: tensor.half().float() for name, tensor in single.items()})
+
+
 # --- Pages ---
 def content_of(page: Path) -> dict:
     """What the page of `explain` has for its figure."""
