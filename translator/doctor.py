@@ -310,6 +310,18 @@ def of_finding(name: str, value: float) -> Symptom:
     return Symptom(name, state, test.measured.format(value) + means)
 
 
+def of_examinations(patient: Patient, pairs: list[Pair], bleu: float) -> list[Symptom]:
+    """What the examinations show; who has next to no BLEU may still learn to end."""
+    symptoms = []
+    for name, value in examine(lambda: patient, pairs, EXAMS):
+        if name == "peeks" or value is None:  # its decoding never sees a reference
+            continue
+        symptom = of_finding(name, value)
+        early = name == "ends" and bleu < 5
+        symptoms.append(symptom._replace(state="young") if early else symptom)
+    return symptoms
+
+
 @functools.cache
 def ill_tests() -> dict[str, list[set[str]]]:
     """By mistake, the tests that called it ill on German numbers, of each saved row."""
@@ -389,11 +401,6 @@ def diagnose(folder: Path, data: str | None = None, share: float | None = None) 
     patient = patient_of(translator.model, longest, settings.smoothing)
     rows = patient.decode(pairs)
     bleu, translations = of_translations(rows, pairs, translator, expected)
-    findings = examine(lambda: patient, pairs, EXAMS)
-    # its decoding never sees a reference
-    examined = [
-        of_finding(name, value) for name, value in findings if name != "peeks" and value is not None
-    ]
     learning = [translations, of_variety(rows, pairs)]
     learning += of_modes(patient, some_of_train(store), pairs, log, translations.state == "well")
     of_run = of_log(log, settings.warmup, store.guessing() if store else None)
@@ -401,12 +408,7 @@ def diagnose(folder: Path, data: str | None = None, share: float | None = None) 
         of_run = [symptom for symptom in of_run if symptom.test != "falling"]
     elif expected.share is not None:
         of_run.append(of_updates(expected.share, step))
-    if bleu < 5:  # it may still learn to end
-        examined = [
-            symptom._replace(state="young") if symptom.test == "ends" else symptom
-            for symptom in examined
-        ]
-    symptoms = slipped + of_run + examined + learning
+    symptoms = slipped + of_run + of_examinations(patient, pairs, bleu) + learning
     if any(symptom.state != "well" for symptom in symptoms if symptom.test in LEARNING):
         symptoms = of_rate(log, settings.d_model) + of_settings(settings) + symptoms
     return {"run": str(folder), "bleu": round(bleu, 1)} | verdict(forgiven(symptoms))
