@@ -115,7 +115,7 @@ $(BENCH)/ready: requirements.txt pyproject.toml
 	@touch $@
 
 bench: $(BENCH)/ready train ## measure speed beside other libraries
-	for name in "peers --data multi30k" "decoding_speed --data multi30k --model runs/tiny" scale; do $(BENCH)/bin/python -m benchmarks $$name || exit 1; done
+	for name in "peers --data multi30k" "decoding_speed --data multi30k --model runs/tiny"; do $(BENCH)/bin/python -m benchmarks $$name || exit 1; done
 
 clean: ## remove what was built; runs/ stays
 	rm -rf build *.egg-info $(VENV) $(BENCH) blog/node_modules

@@ -1009,7 +1009,7 @@ def example_decoding_speed() -> Any:
 # ## What a number of pairs buys
 #
 # > In each row, three models of one recipe learned from so many pairs of Multi30k, or of messages of programs
-# > (`python -m benchmarks curve`). The seed draws the pairs as well as the weights, and the brackets hold the lowest
+# > (`curve.jsonl`). The seed draws the pairs as well as the weights, and the brackets hold the lowest
 # > and the highest of the three. The settings for 500 pairs of Multi30k were tried on the validation set (rows of
 # > kind *choice*). Those of the other sizes lie between them and the shipped models' recipe and weren't searched, so
 # > better ones are likely to exist. A run counts where it did best on the validation set: where its loss was lowest,
@@ -1053,8 +1053,8 @@ def example_curve() -> Any:
 # > **What may another text expect?** `plan` looks at the *neighbours* of a text, its pairs of neighbouring words:
 # > what share of val's, on the target side, stand in train? On a scale of log-odds, BLEU rises with this share in
 # > about a straight line, and `plan` gives a range, from a third to three times the odds on that line. The table
-# > lists texts of other kinds, in the order in which they were tried, with what `plan` expected then (`python -m
-# > benchmarks plan`). For the first three, the line went through the runs on Multi30k alone, and the range was too
+# > lists texts of other kinds, in the order in which they were tried, with what `plan` expected then (`plan.jsonl`).
+# > For the first three, the line went through the runs on Multi30k alone, and the range was too
 # > low for both kinds of messages; for the last two, it went through those three as well, with a narrower range that
 # > was chosen to cover every run so far. The Spanish messages of the table above came last: nine of their eleven new
 # > runs lay in that range, two with 4,000 pairs above it. Now the line goes through all of them, and the wider range

@@ -18,9 +18,8 @@ from translator.files import Refused, Steady
 from translator.processes import use_device
 
 NAMES = (
-    "clinic", "compare", "confidence", "curve", "decoding_speed",
-    "doctor", "million", "miniature", "one_screen", "peers", "plan", "quality", "resample", "scale",
-    "test_sets", "time_to_quality",
+    "clinic", "compare", "confidence", "decoding_speed", "million", "miniature", "one_screen",
+    "peers", "quality", "resample", "test_sets", "time_to_quality",
 )  # fmt: skip
 HELP = (
     "Measure something, and append rows to benchmarks/results/NAME.jsonl. "

@@ -1,4 +1,13 @@
-"""Translation beside CTranslate2."""
+"""Translation beside CTranslate2.
+
+Every side runs in a process of its own, so that no library's threads disturb another's, and
+translates once before, to warm up. The sides take turns round by round.
+
+Until commit 3d8b0c6 `this` was PyTorch, in processes of one thread. The row of the preset
+`Marian's` has Marian itself beside it. Rows up to commit ad32212 have more: the 2022 edition's
+loop, Hugging Face with random weights and exactly fifteen `steps`; and `this` is with a compiled
+step.
+"""
 
 import functools
 import shutil
@@ -97,12 +106,6 @@ def benchmark(
     measured with a batch for each thread and with all threads on one batch; the faster way counts.
     It runs the weights as they are and in int8. `process_seconds` are those of whole processes.
 
-    Every side runs in a process of its own, so that no library's threads disturb another's, and
-    translates once before, to warm up. The sides take turns round by round. (Until commit 3d8b0c6
-    `this` was PyTorch, in processes of one thread. The row of the preset `Marian's` has Marian
-    itself beside it. Rows up to commit ad32212 have more: the 2022 edition's loop, Hugging Face
-    with random weights and exactly fifteen `steps`; and `this` is with a compiled step.)
-
     Args:
         split: the name of the split
     """
@@ -123,9 +126,8 @@ def benchmark(
         row["sentences_per_second"][task], row["ratio"][task] = figures, ratios
         for who, figure in figures.items():
             print(f"{task:<8}{who:<18}{figure:>9,.1f} sentences/s  {ratios.get(who, '')}")
-    row["process_seconds"] = {
-        name: round(statistics.median(turn[name] for turn in processes), 2) for name in processes[0]
-    }
+    medians = {name: statistics.median(turn[name] for turn in processes) for name in processes[0]}
+    row["process_seconds"] = {name: round(seconds, 2) for name, seconds in medians.items()}
     for name, seconds in row["process_seconds"].items():
         print(f"{name:<26}{seconds:>9.2f} s, the whole process")
     rows.add(row)

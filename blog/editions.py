@@ -488,8 +488,8 @@ def signature(text: str) -> dict[str, list[str]]:
 
 def numbers(text: str) -> Iterator[tuple[str, str]]:
     """The digits of each number outside code, formulas and links, and those of its value."""
-    # Its unit counts for the value: 4.5 million is `450 万`. Numbers in code, formulas and addresses
-    # are left out, because these are compared as they stand.
+    # Its unit counts for the value: 4.5 million is `450 万`. Numbers in code, formulas and
+    # addresses are left out, because these are compared as they stand.
     text = re.sub(rf"{CODE}|\]\({TARGET}\)", " ", text)
     for number, unit in re.findall(rf"(\d[\d,.]*(?<![,.]))(?: ({'|'.join(UNITS)}))?", text):
         digits = re.sub("[,.]", "", number)

@@ -110,10 +110,7 @@ def make_page(
     notebook: nbformat.NotebookNode, name: str, folder: Path, repository: str | None = None,
     language: str = "en",
 ) -> str:  # fmt: skip
-    """The page of the executed notebook `name`, whose pictures are in `folder`.
-
-    It is in English or in a language with a catalogue. Raises PageError.
-    """
+    """The page of the executed notebook `name`, with pictures of `folder`; raises PageError."""
     # Markdown becomes HTML first, cell by cell. Links, times and formulas need all of it at once,
     # so it is put into one tree; what comes back goes to its cells, and the template puts code and
     # outputs around it.

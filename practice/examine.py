@@ -555,6 +555,11 @@ def change_by_silence(model: tat.Transformer) -> float:
     return max(changes)
 
 
+def entropy_of_labels(eps: float, vocab: int) -> float:
+    """The lowest loss with smoothed labels, which give the right token 1 - eps."""
+    return -(1 - eps) * math.log(1 - eps) - eps * math.log(eps / (vocab - 1)) if eps else 0.0
+
+
 def learn_by_heart(patient: Patient, pairs: list[Pair], updates: int = 150) -> Values:
     """Eight pairs, learnt by the patient's own updates and translated by its own decoder."""
     # Learned once is learned: a high rate may lose it for a while, which is no mistake. So from a
@@ -564,11 +569,7 @@ def learn_by_heart(patient: Patient, pairs: list[Pair], updates: int = 150) -> V
     # weights. Of an average nothing else is asked, if it moves: it may be far behind.
     # from the shortest to the longest, evenly
     few = sorted(pairs, key=lambda p: len(p.tgt))[:: max(len(pairs) // 8, 1)][:8]
-    eps = patient.smoothing
-    lowest = 0.0  # with smoothed labels, the entropy of those that give the right token 1 - eps
-    if eps:
-        wrong_tokens = patient.predict(few).size(-1) - 1
-        lowest = -(1 - eps) * math.log(1 - eps) - eps * math.log(eps / wrong_tokens)
+    lowest = entropy_of_labels(patient.smoothing, patient.predict(few).size(-1))
     low_enough = lowest + 0.15  # to be asked: whoever is asked often knows them once by chance
     is_model = answers_by_weights(patient, few)
     at_first = own_loss(patient, few)

@@ -19,6 +19,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, redirect_stdout, suppress
 from datetime import date
@@ -447,17 +448,20 @@ def judge(
             if gate.function == "translate" and verdict.state == "right":
                 for line in translation_report(w, reader, split):
                     say(line)
-    counts = [
-        sum(v.state == state for v in verdicts.values()) for state in ("right", "wrong", "empty")
-    ]
+    return summed_up(verdicts, say) == len(verdicts)
+
+
+def summed_up(verdicts: dict[int, Verdict], say: Callable[[str], None]) -> int:
+    """Say how many gates are right, and what comes next; returns their number."""
+    counts = Counter(verdict.state for verdict in verdicts.values())
     if any(v.sentence.startswith("there is no function") for v in verdicts.values()):
         say(
             "they go into this file, too; `judge --new FILE.py` writes one that names all functions"
         )
-    say("{} right, {} wrong, {} not written yet".format(*counts))
-    if counts[0] == len(GATES):
+    say(f"{counts['right']} right, {counts['wrong']} wrong, {counts['empty']} not written yet")
+    if counts["right"] == len(GATES):
         say(NEXT_RUNG["diagnose"])
-    return counts[0] == len(verdicts)
+    return counts["right"]
 
 
 def scored(title: str, right: bool, output: str) -> dict[str, Any]:

@@ -24,7 +24,6 @@ import since_2017
 import the_annotated_transformer as tat
 from blog import companion, page
 from translator import captions
-from translator.run_log import MATRIX_ROWS
 
 ROOT = Path(__file__).resolve().parents[1]
 LONG = ("document", "page", "distributed", "explorer", "benchmarks", "exercises", "languages")
@@ -32,7 +31,6 @@ LONG = [f"test_{name}.py" for name in LONG]
 captions.CORPUS = 3000  # enough here
 captions.CAPTION_SPLITS |= {"train": slice(1000, 1500), "val": slice(0, 60)}
 captions.CAPTION_SPLITS["test"] = slice(500, 560)
-MATRIX_ROWS["cpu"] = 256  # how fast this machine is matters to no test
 # a page of Chromium's own that each new window would load first, which takes more than a second
 NOT_NEEDED = [
     "WebUIOmniboxPopup", "WebUIOmniboxAimPopup",

@@ -112,6 +112,7 @@ def test_equation_3_the_learning_rate():
     assert rates[1999] == pytest.approx(rates[3999] / 2)  # half of the way up
     assert rates[15_999] == pytest.approx(rates[3999] / 2)  # four times as many updates
     assert rates[3999] == pytest.approx((512 * 4000) ** -0.5)
+    assert tat.rate(0, 512, 2.0, 4000) == pytest.approx(2 * rates[0])  # no crash before the first
 
 
 def test_section_5_4_label_smoothing():

@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # a command imports what it needs: PyTorch alone takes second
 
     from the_annotated_transformer import Transformer, Translator
     from translator.run import Run
+    from translator.run_folder import RunFolder
     from translator.settings import Progress
 
 BEAM, ALPHA = 5, 1.8  # the document's
@@ -109,26 +110,34 @@ def train(
         shard: divide the model among the processes, so that it may be larger than the memory of one
             device
     """
-    from translator.processes import process_group, processes, use_device
-    from translator.run import Run
+    from translator.processes import use_device
     from translator.run_folder import RunFolder
 
-    # What the options say is checked before anything is written; what the text and the folder say,
-    # in `Run.opened`, by the first process for all.
     use_device(device)
     run = run or Path("runs") / preset
     with refusing("these settings do not fit together", ValueError):
         settings = make_settings(preset, words, changes or {})
     options_given = (changes or {}) | ({"bpe": 0} if words else {})
     corpus = corpus_of(data, src, tgt, held_out)
-    if corpus.folder and corpus.folder.resolve() == run.resolve():
-        raise Refused(f"--run is the folder of the data, {data}; give a folder of its own")
     folder = RunFolder(run, corpus, settings, preset, options_given, longest, start_from)
+    train_in(folder, limits or Limits(), shard)
+
+
+def train_in(folder: "RunFolder", limits: Limits, shard: bool) -> None:
+    """Train in a folder, and say how it ended."""
+    from translator.processes import process_group, processes
+    from translator.run import Run
+
+    # What the options say is checked before anything is written; what the text and the folder say,
+    # in `Run.opened`, by the first process for all.
+    text = folder.corpus.folder
+    if text and text.resolve() == folder.path.resolve():
+        raise Refused(f"--run is the folder of the data, {text}; give a folder of its own")
     with process_group():
         if shard and processes()[1] == 1:
             raise Refused("--shard divides the model among processes; start several with torchrun")
         with Run.opened(folder) as opened:
-            progress, new = learn(opened, limits or Limits(), shard)
+            progress, new = learn(opened, limits, shard)
             report(opened, progress, new)
 
 
@@ -293,9 +302,6 @@ def translate(
             from, and placeholders and letters that were lost
         n_best: with --json, so many translations of each line, the best first; at most --beam
     """
-    # Lines come in chunks, as many as have arrived; each chunk is answered before the next is
-    # waited for. Line numbers go on from chunk to chunk, for the notes and for what could not be
-    # translated.
     check_translate(sentence, input, output)
     if n_best > 1 and not as_json:
         raise Refused("--n-best needs --json; without it there is one line for each sentence")
@@ -303,34 +309,49 @@ def translate(
         raise Refused("--json is PyTorch's work; leave --engine and --type out")
     engine = "pytorch" if as_json else engine
     search = open_search(model_folder(model), beam, alpha, device, engine, type_, n_best)
-    first = 1  # the number of a chunk's first line
-    empty = []
     with ExitStack() as files:
-        if sentence:
-            # a line feed ends a line here, too, as in "$(cat FILE)"
-            chunks = [[plain(line) for text in sentence for line in text.split("\n")]]
-        elif input:
-            chunks = decoded_lines(files.enter_context(open_file(input)), input)
-        else:
-            chunks = arriving_lines(sys.stdin)
+        chunks = chunks_of(sentence, input, files)
         out = sys.stdout
         if output:
             out = files.enter_context(open_file(output, "wt", encoding="utf-8"))
-        for chunk in filter(None, chunks):
-            if as_json:
-                from translator.confidence import judged
+        translate_chunks(search, chunks, as_json, out, output)
 
-                results = judged(search, chunk, warn, first)
-            else:
-                results = [{"translation": t} for t in search.translate(chunk, warn, first)]
-            empty += add_losses(search.pieces, chunk, results, warn, first)
-            translations = [
-                json.dumps(result, ensure_ascii=False) if as_json else result["translation"]
-                for result in results
-            ]
-            with writing(output) if output else nullcontext():
-                answer(*translations, file=out)
-            first += len(chunk)
+
+def chunks_of(
+    sentence: tuple[str, ...], input: Path | None, files: ExitStack
+) -> Iterator[list[str]]:  # fmt: skip
+    """The lines that are to be translated, in lists of those that have arrived."""
+    if sentence:
+        # a line feed ends a line here, too, as in "$(cat FILE)"
+        return iter([[plain(line) for text in sentence for line in text.split("\n")]])
+    if input:
+        return decoded_lines(files.enter_context(open_file(input)), input)
+    return arriving_lines(sys.stdin)
+
+
+def translate_chunks(
+    search: Any, chunks: Iterator[list[str]], as_json: bool, out: Any, output: Path | None
+) -> None:
+    """Answer each chunk of lines in `out`, which is the file `output` if there is one."""
+    # Each is answered before the next is waited for. Line numbers go on from chunk to chunk, for
+    # the notes and for what could not be translated.
+    first = 1  # the number of a chunk's first line
+    empty = []
+    for chunk in filter(None, chunks):
+        if as_json:
+            from translator.confidence import judged
+
+            results = judged(search, chunk, warn, first)
+        else:
+            results = [{"translation": t} for t in search.translate(chunk, warn, first)]
+        empty += add_losses(search.pieces, chunk, results, warn, first)
+        translations = [
+            json.dumps(result, ensure_ascii=False) if as_json else result["translation"]
+            for result in results
+        ]
+        with writing(output) if output else nullcontext():
+            answer(*translations, file=out)
+        first += len(chunk)
     if empty:
         raise Refused(
             f"not translated: {len(empty)} of {first - 1} lines (line {some_of(empty)}); "
@@ -387,44 +408,55 @@ def evaluate(
         output: a table to write, for a spreadsheet: the chrF of each sentence, source, reference
             and translation, with tabs between
     """
-    from translator.scoring import SCORES, half_width, score, table
-
-    # Translations first, then all scores of them; --json and the table hold the same numbers.
     folder = model_folder(model)
     search = open_search(folder, beam, alpha, device, engine, type_)
     src, tgt = search.languages
-    pairs = Corpus(data, src, tgt, held_out).full_pairs(split, warn)
-    sources, references = zip(*pairs, strict=True)
+    pairs = [*Corpus(data, src, tgt, held_out).full_pairs(split, warn)]
     start = time.monotonic()
-    translations = search.translate(list(sources), warn)
-    count = len(sources)
-    result: dict[str, Any] = {"data": data, "split": split, "sentences": count}
-    held_out_of_train = ""
+    result = {"data": data, "split": split} | evaluated(search, pairs, output)
+    result["weights"] = digest_of(folder / MODEL_FILES[2])
     if held_out is not None:
         result["held_out"] = held_out
-        held_out_of_train = f", {held_out:g} of train held out"
-    scores = score(translations, list(references), search.languages[1])
-    result |= {"search": search.name} | search.engine | scores
-    for name in ("bleu", "chrf"):
-        result[f"{name}_half_width"] = half_width(name, translations, list(references))
-    result["weights"] = digest_of(folder / MODEL_FILES[2])
-    if output:
-        write_text(output, table(list(sources), list(references), translations))
-    lines = [
-        f"{folder}, {' to '.join(search.languages)}; {split}{held_out_of_train}: "
-        f"{count} sentences, {search.name}, by {search.engine['engine']}"
-    ]
-    for name, title in SCORES.items():
-        interval = result.get(f"{name}_half_width")
-        width = "        " if interval is None else f" ±{interval:5.2f} "
-        lines.append(f"{title:<28}{result[name]:6.2f}{width} {result[name + '_signature']}")
-    lines.append(f"{'length / reference':<28}{result['length']:6.2f}")
+    lines = [f"{folder}, {' to '.join(search.languages)}; {scores_in_words(result)}"]
     if as_json:
         lines = [json.dumps(result | {"seconds": round(time.monotonic() - start, 1)})]
     deliver(*lines)
     # after the scores, which are printed in any case
     if search.lost:
-        raise Refused(f"not translated, and scored as if empty: {search.lost} of {count} sentences")
+        raise Refused(
+            f"not translated, and scored as if empty: {search.lost} of {len(pairs)} sentences"
+        )
+
+
+def evaluated(search: Any, pairs: list[tuple[str, str]], output: Path | None) -> dict[str, Any]:
+    """Translations of pairs' sources, scored by their targets; `output` has them side by side."""
+    from translator.scoring import half_width, score, table
+
+    sources, references = map(list, zip(*pairs, strict=True))
+    translations = search.translate(sources, warn)
+    result = {"sentences": len(sources), "search": search.name} | search.engine
+    result |= score(translations, references, search.languages[1])
+    for name in ("bleu", "chrf"):
+        result[f"{name}_half_width"] = half_width(name, translations, references)
+    if output:
+        write_text(output, table(sources, references, translations))
+    return result
+
+
+def scores_in_words(result: dict[str, Any]) -> str:
+    """What `evaluate` prints of its scores."""
+    from translator.scoring import SCORES
+
+    held_out = f", {result['held_out']:g} of train held out" if "held_out" in result else ""
+    lines = [
+        f"{result['split']}{held_out}: {result['sentences']} sentences, "
+        f"{result['search']}, by {result['engine']}"
+    ]
+    for name, title in SCORES.items():
+        interval = result.get(f"{name}_half_width")
+        width = "        " if interval is None else f" ±{interval:5.2f} "
+        lines.append(f"{title:<28}{result[name]:6.2f}{width} {result[name + '_signature']}")
+    return "\n".join([*lines, f"{'length / reference':<28}{result['length']:6.2f}"])
 
 
 def average(run: Path, *, out: Out, last: Count = 5) -> None:
@@ -471,8 +503,7 @@ def compare_average(
 ) -> None:
     """Print how the mean of weights and a run's own model do on held-out pairs, if they are there.
 
-    By BLEU; by the loss below one BLEU, which is chance. Where the rate was falling, the end is
-    better as a rule, and the mean has to be so by more than chance.
+    By BLEU; by the loss below one BLEU, which is chance.
     """
     from translator.processes import load_weights, weights_of
     from translator.run_folder import token_store
@@ -497,20 +528,28 @@ def compare_average(
         load_weights(model, weights, run / "checkpoints")
         losses.append(mean_loss(Objective(model, eps=0.0), pairs, budget, device))
         bleus.append(greedy_bleu(model, translator.tokenizer, sentences) if stepwise else 0.0)
-    if max(bleus) >= 1:
-        print(
-            f"BLEU {bleus[1]:.1f} on {len(sentences)} held-out sentences; "
-            f"the run's own model has {bleus[0]:.1f}"
-        )
-        better = bleus[1] - bleus[0] > (chance(len(sentences)) if falling else 0.0)
-    else:
-        print(f"validation loss {losses[1]:.3f}; the run's own model has {losses[0]:.3f}")
-        better = losses[1] < losses[0]
-    if better:
+    # where the rate was falling, the end is better as a rule, and the mean has to be so by more
+    # than chance
+    needed = chance(len(sentences)) if falling and sentences else 0.0
+    if mean_is_better(losses, bleus, len(sentences), needed):
         print("the average is better")
     else:
         reason = ", because it goes back to where the rate was higher" if falling else ""
         warn(f"take the run's own model, {run}: the average is no better{reason}")
+
+
+def mean_is_better(
+    losses: list[float], bleus: list[float], sentences: int, needed: float
+) -> bool:  # fmt: skip
+    """Print both models' figures, those of the mean last; whether it is better."""
+    if max(bleus) >= 1:
+        print(
+            f"BLEU {bleus[1]:.1f} on {sentences} held-out sentences; "
+            f"the run's own model has {bleus[0]:.1f}"
+        )
+        return bleus[1] - bleus[0] > needed
+    print(f"validation loss {losses[1]:.3f}; the run's own model has {losses[0]:.3f}")
+    return losses[1] < losses[0]
 
 
 def explain(sentence: str, *, out: Path, model: Model = None) -> None:
@@ -555,7 +594,6 @@ def export(
         score: for the page, what `evaluate --json` has printed, as a file
         words: a JSON object with the page's other texts in another language, whose code is `lang`
     """
-    from translator.model_folder import read_translator, write_model
     from translator.processes import use_device
 
     use_device()
@@ -564,35 +602,54 @@ def export(
     given = {"--title": title, "--names": names, "--note": note, "--score": score, "--words": words}
     if to != "page" and (option := next((name for name in given if given[name]), None)):
         raise Refused(f"{option} is for --to page")
+    if to == "half" and quantization:
+        raise Refused("--quantization is for ctranslate2 and pages; half is always float16")
     if to == "half":
-        if quantization:
-            raise Refused("--quantization is for ctranslate2 and pages; half is always float16")
-        parameters = read_translator(folder).model.named_parameters()
-        write_model(out, folder, {name: weight.half() for name, weight in parameters})
-        print(f"{out}: float16")
-        return
+        export_half(folder, out)
+    elif to == "page":
+        export_page(folder, out, (title, names, note), score, words, quantization or "float16")
+    else:
+        export_ctranslate2(folder, out, quantization)
+
+
+def export_half(folder: Path, out: Path) -> None:
+    """Write a model with weights in float16."""
+    from translator.model_folder import read_translator, write_model
+
+    parameters = read_translator(folder).model.named_parameters()
+    write_model(out, folder, {name: weight.half() for name, weight in parameters})
+    print(f"{out}: float16")
+
+
+def export_page(
+    folder: Path, out: Path, texts: tuple, score: Path | None, words: Path | None, type_: str
+) -> None:
+    """Write a page that translates; `texts` are its title, its languages' names and its note."""
+    from translator import page_export
+    from translator.model_folder import read_translator
+
     translator = read_translator(folder)
-    if to == "page":
-        from translator import page_export
+    if out.is_file():
+        raise Refused(f"{out} is there already, and stays as it is; give another --out")
+    texts_of_page = page_export.Texts(*texts, page_export.read_words(words) if words else {})
+    page = page_export.page(folder, translator, texts_of_page, score, type_)
+    write_text(out, page)
+    print(f"{out}: {len(page.encode()) / 1e6:.1f} MB, one file that translates in a browser")
 
-        if out.is_file():
-            raise Refused(f"{out} is there already, and stays as it is; give another --out")
-        other_words = page_export.read_words(words) if words else {}
-        texts = page_export.Texts(title, names, note, other_words)
-        page = page_export.page(folder, translator, texts, score, quantization or "float16")
-        write_text(out, page)
-        print(f"{out}: {len(page.encode()) / 1e6:.1f} MB, one file that translates in a browser")
-        return
+
+def export_ctranslate2(folder: Path, out: Path, quantization: str | None) -> None:
+    """Write a model as CTranslate2 reads it."""
     from translator import export as converter
+    from translator.model_folder import read_translator
 
+    translator = read_translator(folder)
     converter.write_ctranslate2(translator, out, quantization)
+    usage = f"python {out / 'translate.py'} translates standard input"
     if translator.tokenizer.words:
         usage = (
             "its tokens are made with the tokenizer.json beside it, from words cut by spaCy's rules"
         )
-    else:
-        usage = f"python {out / 'translate.py'} translates standard input"
-    print(f"{out}: for {to}, {quantization or 'float32'}; " + usage)
+    print(f"{out}: for ctranslate2, {quantization or 'float32'}; " + usage)
 
 
 def import_model(source: str, *, out: Out, src: str | None = None, tgt: str | None = None) -> None:
@@ -645,35 +702,57 @@ def judge(
         src: source language
         tgt: target language
     """
-    from practice import judge as practice  # it reads a model when asked, and nobody else does
-
     if new:
         return new_file(file)
     check_judged(file, gate)
-    # what is said is printed at once, and kept for the report
-    lines: list[str] = []
+    if learn or run:
+        passes = judge_learning(file, learn, run, minutes, (src, tgt), report)
+    else:
+        passes = judge_gates(file, gate, split, watch, report)
+    return 0 if passes else 1
+
+
+def saying(lines: list[str]) -> Callable[[str], None]:
+    """What prints a line at once, and keeps it for a report."""
 
     def say(line: str) -> None:
         lines.append(line)
         print(line, flush=True)
 
-    if learn or run:
-        passed = practise(file, learn, run, minutes, (src, tgt), say)
-        if report:
-            write_report(report, lines, [practice.scored("gate 20: it learns", passed, lines[-1])])
-        return 0 if passed else 1
+    return say
+
+
+def judge_learning(
+    file: Path, source: str | None, run: Path | None, minutes: float,
+    languages: tuple[str, str], report: Path | None,
+) -> bool:  # fmt: skip
+    """Let a file learn, or translate by what it has learned; whether it passes."""
+    from practice import judge as practice
+
+    lines: list[str] = []
+    passes = practise(file, source, run, minutes, languages, saying(lines))
+    if report:
+        write_report(report, lines, [practice.scored("gate 20: it learns", passes, lines[-1])])
+    return passes
+
+
+def judge_gates(
+    file: Path, gate: int | None, split: str, watch: bool, report: Path | None
+) -> bool:  # fmt: skip
+    """Try the gates of a file, once or at each saving; whether all are right."""
+    from practice import judge as practice  # it reads a model when asked, and nobody else does
 
     def once() -> bool:
-        lines.clear()
+        lines: list[str] = []
         verdicts: dict[int, Any] = {}
-        passed = practice.judge(file, gate, split, say, verdicts)
+        passed = practice.judge(file, gate, split, saying(lines), verdicts)
         if report:
             write_report(report, lines, practice.scored_gates(verdicts, gate))
         return passed
 
     if watch:
         practice.watch(file, once)
-    return 0 if once() else 1
+    return once()
 
 
 def write_report(report: Path, lines: list[str], tests: list[dict[str, Any]]) -> None:

@@ -110,23 +110,11 @@ def has_marks(tokenizer: Tokenizer) -> bool:
     return tokenizer.vocabulary.token_to_id("</s>" + HIDDEN) is not None
 
 
-def mark_of(tokenizer: Tokenizer, text: str, in_vocabulary: bool = True) -> str:
-    """The token such as `>>fra<<` that a sentence begins with, which names a language.
-
-    in_vocabulary: whether it has to be a token, or must not be one. Nothing if there is none.
-    """
+def mark_of(tokenizer: Tokenizer, text: str) -> str:
+    """The token such as `>>fra<<` that a sentence begins with, which names a language; or ""."""
     mark = re.match(MARK, text)
-    if not mark:
-        return ""
-    is_token = tokenizer.vocabulary.token_to_id(mark[1] + HIDDEN) is not None
-    return mark[1] if is_token == in_vocabulary else ""
-
-
-def unknown_marks(tokenizer: Tokenizer, texts: list[str]) -> set[str]:
-    """Marks of languages, such as `>>fra<<`, that some texts begin with and the model lacks."""
-    if not has_marks(tokenizer):
-        return set()
-    return {mark_of(tokenizer, text, in_vocabulary=False) for text in texts} - {""}
+    is_token = mark and tokenizer.vocabulary.token_to_id(mark[1] + HIDDEN) is not None
+    return mark[1] if is_token else ""
 
 
 def encode_pairs(

@@ -30,7 +30,7 @@ from translator.files import Refused, read_json
 from translator.model_folder import read_translator
 from translator.run_folder import token_store
 from translator.run_log import read_log
-from translator.scoring import cut_of
+from translator.scoring import bleu_of
 from translator.settings import Settings, saved_settings
 from translator.sources import Corpus
 
@@ -120,24 +120,9 @@ def patient_of(model: Transformer, longest: int, smoothing: float = 0.0) -> Pati
     return Patient(partial(predict_with, model), model, decode=decode, smoothing=smoothing)
 
 
-def run_of(folder: Path) -> Path:
-    """The run whose best model is in a folder, or else the folder itself."""
-    # `best` holds a model and its settings; log and tokens are the run's
-    parent = folder.resolve().parent
-    best = folder.resolve().name == "best" and (parent / "config.json").exists()
-    return parent if best else folder
-
-
-def log_of(folder: Path) -> list[dict]:
-    """The log of a run; that of its best model ends with the lowest validation loss."""
-    run, rows = run_of(folder), read_log(run_of(folder))
-    losses = [row.get("val_loss") or math.inf for row in rows]
-    return rows if run == folder or not rows else rows[: losses.index(min(losses)) + 1]
-
-
 def tokens_of(folder: Path, split: str, translator: Translator) -> TokenStore | None:
     """The tokens of a model's run; None if they aren't there."""
-    store = token_store(run_of(folder), split, translator.tokenizer)
+    store = token_store(folder, split, translator.tokenizer)
     return store if store.is_written else None
 
 
@@ -270,12 +255,10 @@ def of_translations(
     rows: list[list[int]], pairs: list[Pair], translator: Translator, expected: Prospect
 ) -> tuple[float, Symptom]:
     """BLEU of translations, and what it means beside what such a text should give."""
-    from sacrebleu.metrics import BLEU
-
     decode = translator.tokenizer.decode
     sides = [[decode(words(ids)) for ids in side] for side in (rows, [p.tgt for p in pairs])]
     # 48 sentences give a rough score, enough to tell nonsense from translations
-    score = BLEU(tokenize=cut_of(sides[1])).corpus_score(sides[0], sides[1:]).score
+    score = bleu_of(*sides)
     exact = sum(a == b for a, b in zip(*sides, strict=True))
     sentence = f"{score:.1f} BLEU, and {exact} of {len(pairs)} translations are the reference"
     if expected.known:
@@ -325,6 +308,18 @@ def of_finding(name: str, value: float) -> Symptom:
         state = "well"  # of two tokens as good as alike, rounding takes either
     means = {"well": "", "young": ": it reads, but little as yet", "ill": f": {test.means}"}[state]
     return Symptom(name, state, test.measured.format(value) + means)
+
+
+def of_examinations(patient: Patient, pairs: list[Pair], bleu: float) -> list[Symptom]:
+    """What the examinations show; who has next to no BLEU may still learn to end."""
+    symptoms = []
+    for name, value in examine(lambda: patient, pairs, EXAMS):
+        if name == "peeks" or value is None:  # its decoding never sees a reference
+            continue
+        symptom = of_finding(name, value)
+        early = name == "ends" and bleu < 5
+        symptoms.append(symptom._replace(state="young") if early else symptom)
+    return symptoms
 
 
 @functools.cache
@@ -394,7 +389,7 @@ def diagnose(folder: Path, data: str | None = None, share: float | None = None) 
     corpus = Corpus(data, *translator.languages, share) if data else None
     held_out = held_out_pairs(folder, translator, corpus)
     pairs = some_pairs(held_out, data or str(folder))
-    log = log_of(folder)
+    log = read_log(folder)
     store = tokens_of(folder, "train", translator)
     step = max([row["step"] for row in log], default=0)
     lines = lines_of_train(folder, translator, corpus)
@@ -406,11 +401,6 @@ def diagnose(folder: Path, data: str | None = None, share: float | None = None) 
     patient = patient_of(translator.model, longest, settings.smoothing)
     rows = patient.decode(pairs)
     bleu, translations = of_translations(rows, pairs, translator, expected)
-    findings = examine(lambda: patient, pairs, EXAMS)
-    # its decoding never sees a reference
-    examined = [
-        of_finding(name, value) for name, value in findings if name != "peeks" and value is not None
-    ]
     learning = [translations, of_variety(rows, pairs)]
     learning += of_modes(patient, some_of_train(store), pairs, log, translations.state == "well")
     of_run = of_log(log, settings.warmup, store.guessing() if store else None)
@@ -418,12 +408,7 @@ def diagnose(folder: Path, data: str | None = None, share: float | None = None) 
         of_run = [symptom for symptom in of_run if symptom.test != "falling"]
     elif expected.share is not None:
         of_run.append(of_updates(expected.share, step))
-    if bleu < 5:  # it may still learn to end
-        examined = [
-            symptom._replace(state="young") if symptom.test == "ends" else symptom
-            for symptom in examined
-        ]
-    symptoms = slipped + of_run + examined + learning
+    symptoms = slipped + of_run + of_examinations(patient, pairs, bleu) + learning
     if any(symptom.state != "well" for symptom in symptoms if symptom.test in LEARNING):
         symptoms = of_rate(log, settings.d_model) + of_settings(settings) + symptoms
     return {"run": str(folder), "bleu": round(bleu, 1)} | verdict(forgiven(symptoms))

@@ -7,7 +7,6 @@ imports PyTorch unless a model has to be converted: that alone takes longer than
 
 import hashlib
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -16,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from translator import files
-from translator.ctranslate2_folder.translate import HIDDEN, MARK, Model
-from translator.files import MODEL_FILES, Refused, nobody, read_json, refusing, warn
+from translator.ctranslate2_folder.translate import Model
+from translator.files import MODEL_FILES, Refused, read_json, refusing, warn
 
 ROOM = Path(__file__).resolve().parent
 # whose change may change what a model computes, and so whether CTranslate2 computes the same
@@ -38,21 +37,9 @@ class Engine(Model):
         super().__init__(converted, beam, alpha, **options)
         self.languages = tuple(read_json(folder / "config.json")[side] for side in ("src", "tgt"))
         self.words = type(self.rules.model).__name__ == "WordLevel"
-        self.marked = self.rules.token_to_id("</s>" + HIDDEN) is not None  # as Marian's models are
-        self.told: set[str] = set()  # marks of languages that the model does not know
         self.name = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
         self.engine = {"engine": "ctranslate2", "version": ctranslate2.__version__}
         self.engine["type"] = self.translator.compute_type
-
-    def translate(self, lines: list[str], tell: Callable = nobody, first: int = 1) -> list[str]:
-        """A translation for each line; `tell` also hears of marks of languages it doesn't know."""
-        if self.marked:
-            marks = [re.match(MARK, line) for line in lines]
-            for mark in {mark[1]: None for mark in marks if mark}:  # in their order, each once
-                if self.rules.token_to_id(mark + HIDDEN) is None and mark not in self.told:
-                    tell(f"the model does not know {mark}, which it takes for text")
-                    self.told.add(mark)
-        return super().translate(lines, tell, first)
 
     def pieces(self, text: str) -> list[str]:
         """The tokens of a source text; none of a vocabulary of whole words."""

@@ -65,6 +65,21 @@ def uniform(model: Transformer) -> bool:
     return alike and {eps for _, eps in norms} == {1e-5} and model.generator.proj.bias is None
 
 
+def shape_of(model: Transformer) -> dict[str, Any]:
+    """What the scripts have to know of a model before they read its weights."""
+    first = model.encoder.layers[0]
+    positions = model.src_embed.positions
+    added = (name for kind, name in ADDED.items() if isinstance(positions, kind))
+    return {
+        "N": len(model.encoder.layers),
+        "d_model": model.src_embed.embeddings.table.embedding_dim,
+        "h": first.self_attn.h,
+        "norm": "post" if isinstance(first.sublayer[0], tat.PostNorm) else "pre",
+        "positions": next(added, "sinusoidal"),
+        "rotary": isinstance(first.self_attn, since.RotaryAttention),
+    }
+
+
 def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
     """A model as model/translator.js reads it, weights in float16.
 
@@ -87,22 +102,11 @@ def model_content(translator: Translator, name: str) -> dict[str, Any] | None:
     numbers = torch.cat([weight.flatten() for weight in halves.values()]).numpy()
     # the lower bytes, then the upper ones, which compress better
     planes = numbers.view("uint8").reshape(-1, 2).T
-    first = model.encoder.layers[0]
-    positions = model.src_embed.positions
-    added = (name for kind, name in ADDED.items() if isinstance(positions, kind))
     merges = json.loads(tokenizer.vocabulary.to_str())["model"]["merges"]
-    config = {
-        "N": len(model.encoder.layers),
-        "d_model": model.src_embed.embeddings.table.embedding_dim,
-        "h": first.self_attn.h,
-        "norm": "post" if isinstance(first.sublayer[0], tat.PostNorm) else "pre",
-        "positions": next(added, "sinusoidal"),
-        "rotary": isinstance(first.self_attn, since.RotaryAttention),
-    }
     return {
         "name": name,
         "note": ABOUT.get(name, {}).get("note", ""),
-        "config": config,
+        "config": shape_of(model),
         "vocab": tokenizer.tokens(range(len(tokenizer))),
         "merges": [" ".join(merge) for merge in merges],
         "shapes": {name: list(weight.shape) for name, weight in halves.items()},

@@ -184,8 +184,7 @@ def fill_layer(spec: Any, layer: nn.Module) -> None:
 def specification(translator: Translator) -> Any:
     """The whole model in CTranslate2's description; CTranslate2 adds </s> to each source itself.
 
-    Raises Refused if keys and values differ in width, which CTranslate2 does not support, and
-    naming a layer that is not the paper's.
+    Raises Refused if keys and values differ in width, or naming a layer that is not the paper's.
     """
     model, tokenizer = translator.model, translator.tokenizer
     if isinstance(model.src_embed.positions, since.SplitPositions):
@@ -216,9 +215,8 @@ def specification(translator: Translator) -> Any:
         if pre_norm:
             fill_norm(side.layer_norm, stack.norm)
     fill_linear(spec.decoder.projection, model.generator.proj)
-    tokens = tokenizer.tokens(range(len(tokenizer)))
-    spec.register_source_vocabulary(tokens)
-    spec.register_target_vocabulary(tokens)
+    for register in (spec.register_source_vocabulary, spec.register_target_vocabulary):
+        register(tokenizer.tokens(range(len(tokenizer))))
     config: Any = spec.config
     config.add_source_eos = True
     config.layer_norm_epsilon = first.sublayer[0].norm.eps

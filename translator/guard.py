@@ -25,6 +25,7 @@ LEAK, DEAF = 1e-2, 1e-5
 # shares of a loss and of a matrix's gradient. With six layers, rounding to float32 moves the
 # latter by up to 0.01, to TF32 by 0.05; a mask that is not heeded moves it by 0.8 and more
 LOSS_ERROR, GRADIENT_ERROR = 0.01, 0.1
+ADVICE = "train with --device cpu; a newer system, driver or PyTorch may be right"
 
 
 def doubts(trainer: ParallelTrainer) -> Iterator[str]:
@@ -102,11 +103,10 @@ def check_device(model: nn.Module, device: torch.device, eps: float) -> None:
     except RuntimeError as error:
         if OUT_OF_MEMORY.search(str(error)):
             raise
-        raise Refused(f"{device} can't compute this model ({error}); {advice(device)}") from error
+        raise Refused(f"{device} can't compute this model ({error}); {ADVICE}") from error
     if not abs(other_loss - loss) < LOSS_ERROR * abs(loss):
         raise Refused(
-            f"{device} gives a loss of {other_loss:.4g} where the CPU gives {loss:.4g}; "
-            f"{advice(device)}"
+            f"{device} gives a loss of {other_loss:.4g} where the CPU gives {loss:.4g}; {ADVICE}"
         )
     # some gradients are zero but for rounding, such as that of keys' biases
     least = 0.01 * nn.utils.get_total_norm(grads.values())
@@ -114,8 +114,7 @@ def check_device(model: nn.Module, device: torch.device, eps: float) -> None:
         error = (other_grads[name] - grad).norm() / torch.maximum(grad.norm(), least)
         if not error < GRADIENT_ERROR:
             raise Refused(
-                f"{device} gives another gradient of {name} than the CPU, by {error:.0%}; "
-                f"{advice(device)}"
+                f"{device} gives another gradient of {name} than the CPU, by {error:.0%}; {ADVICE}"
             )
 
 
@@ -130,17 +129,6 @@ def loss_and_gradient(
         loss.backward()
     weights = objective.model.named_parameters()
     return loss.item(), {name: p.grad.cpu() for name, p in weights if p.grad is not None}
-
-
-def advice(device: torch.device) -> str:
-    """What to do if a device computes wrongly."""
-    if device.type == "mps":
-        newer = "a newer macOS and PyTorch may be right, or PYTORCH_ENABLE_MPS_FALLBACK=1"
-    elif device.type == "cuda" and torch.version.hip:
-        newer = "a PyTorch for the ROCm that AMD names for this card may be right"
-    else:
-        newer = "a newer driver and PyTorch may be right"
-    return f"train with --device cpu; {newer}"
 
 
 def logits(trainer: ParallelTrainer, pairs: list[Pair]) -> Tensor:

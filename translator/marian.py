@@ -50,6 +50,12 @@ USUAL = {  # the only values of Marian's options that are known here
     "factors-dim-emb": "0", "lemma-dim-emb": "0", "right-left": "false", "ulr": "false",
     "output-omit-bias": "false",
 }  # fmt: skip
+USUAL_OF_THE_HUB = {  # and of a configuration there
+    "model_type": "marian", "scale_embedding": True, "normalize_before": False,
+    "normalize_embedding": False, "add_final_layer_norm": False, "add_bias_logits": False,
+    "static_position_embeddings": True, "share_encoder_decoder_embeddings": True,
+    "tie_word_embeddings": True,
+}  # fmt: skip
 # where Marian's sublayers begin, end, and what follows the last: d dropout, a addition, n norm
 NORMS: dict[tuple[str, ...], Any] = {
     ("", "dan", ""): "post", ("", "an", ""): "post",
@@ -94,13 +100,7 @@ def read_hub(folder: Path, ids: dict[str, int]) -> Arrays:
     # silence, would give fluent nonsense.
     path = folder / "config.json"
     config = read_json(path)
-    usual = {
-        "model_type": "marian", "scale_embedding": True, "normalize_before": False,
-        "normalize_embedding": False, "add_final_layer_norm": False, "add_bias_logits": False,
-        "static_position_embeddings": True, "share_encoder_decoder_embeddings": True,
-        "tie_word_embeddings": True,
-    }  # fmt: skip
-    for name, value in usual.items():
+    for name, value in USUAL_OF_THE_HUB.items():
         if config.get(name, value) != value:
             raise Refused(f"{path}: {name} is {config[name]!r}, which is not known here")
     activation = config.get("activation_function")
@@ -233,8 +233,7 @@ def filled(source: Arrays, rows: list[int]) -> nn.Module:
 
     That is -1 for a token that they lack. Refused names what does not fit.
     """
-    # Each parameter takes one array, in its own shape and
-    # with its own order of rows; what none has taken belongs to a model that is built otherwise.
+    # Each parameter takes one array; what none has taken is of a model that is built otherwise.
     path, arrays = source.path, source.arrays
     own_file = path.suffix == ".npz"  # Marian's, where matrices are transposed
     with refusing(f"{path}: not a whole model", ValueError):
@@ -254,12 +253,8 @@ def filled(source: Arrays, rows: list[int]) -> nn.Module:
             continue
         if their not in arrays:
             raise Refused(f"{path}: it has no array {their}")
-        array = arrays[their].float()
         unread.discard(their)
-        if parameter.dim() == 1 and (own_file or per_token):
-            array = array.flatten()  # a bias may be a matrix of one row there
-        elif own_file and not per_token:
-            array = array.T
+        array = laid_out(arrays[their].float(), parameter, per_token, own_file)
         needed = (max(rows) + 1, *parameter.shape[1:]) if per_token else tuple(parameter.shape)
         if array.shape != needed:
             raise Refused(f"{path}: {their} has shape {tuple(array.shape)}, but {needed} is needed")
@@ -272,6 +267,13 @@ def filled(source: Arrays, rows: list[int]) -> nn.Module:
     weights["generator.proj.bias"][never] = NEVER
     model.load_state_dict(weights)
     return model.eval()
+
+
+def laid_out(array: Tensor, parameter: Tensor, per_token: bool, own_file: bool) -> Tensor:
+    """One of their arrays in the layout of a parameter of ours."""
+    if parameter.dim() == 1 and (own_file or per_token):
+        return array.flatten()  # a bias may be a matrix of one row there
+    return array.T if own_file and not per_token else array
 
 
 # --- Vocabularies ---

@@ -51,8 +51,8 @@ Texts = list[tuple[str, str]]
 def recipe(pairs: int, trained: bool = False) -> tuple[dict[str, Any], int]:
     """Settings in place of those of MEASURED, and updates, for so many pairs.
 
-    `trained`: from a model's weights. What the benchmark `curve` trains with. From 20,000 pairs on
-    it is what the shipped models' first stage had.
+    `trained`: from a model's weights. What the runs of curve.jsonl were trained with; from 20,000
+    pairs on it is what the shipped models' first stage had.
     """
     if trained:
         gentle = {"tokens_per_batch": 1000, "factor": 1.0, "warmup": 30, "dropout": 0.25}
@@ -296,8 +296,7 @@ def rehearse(
     start: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Train on some of the text for so many seconds: speed and lengths in tokens, gigabytes."""
-    # The vocabulary takes its part of the seconds; three updates come in any case, and the first
-    # of all, which is slower, isn't counted.
+    # The vocabulary takes its part of the seconds; three updates come in any case.
     began = time.monotonic()
     # the longest sentence may be behind SAMPLE: `train` rehearses it itself, before it starts
     texts = [pair for pair in train if all(pair)][:SAMPLE]
@@ -517,15 +516,7 @@ def plan(
     facts = origin | facts
     for line in text_report(facts):
         say(line)
-    # what to expect, from the text alone
-    share = seen(train, val) if val else None
-    runs = measured()
-    unknown = reason(train, val, runs)
-    if start:
-        unknown = "no saved run went on from another model on other text; train from scratch, too, and compare"
-    facts |= {"seen": share and round(share, 3), "unit": unit_of(train), "bleu_runs": len(runs)}
-    bleu = None if unknown or share is None else expected(share, runs)
-    facts |= {"bleu": bleu, "bleu_unknown": unknown}
+    facts |= expectations(train, val, start)
     facts |= dict.fromkeys(("advice", "machine", "minutes", "command"))
     if facts["slips"].keys() & SPLITS:
         return facts | {"bleu": None, "bleu_unknown": "the lines don't belong together"}
@@ -546,6 +537,18 @@ def plan(
     minutes = (updates * machine["seconds_per_update"] + validations * forward) / 60
     facts |= {"advice": advice, "machine": machine, "minutes": round(minutes, 1)}
     return facts | {"command": command(corpus, start, advice)}
+
+
+def expectations(train: Texts, val: Texts, start: Path | None) -> dict[str, Any]:
+    """What to expect, from the text alone; `val`: without what stands in train."""
+    share = seen(train, val) if val else None
+    runs = measured()
+    unknown = reason(train, val, runs)
+    if start:
+        unknown = "no saved run went on from another model on other text; train from scratch, too, and compare"
+    bleu = None if unknown or share is None else expected(share, runs)
+    facts = {"seen": share and round(share, 3), "unit": unit_of(train), "bleu_runs": len(runs)}
+    return facts | {"bleu": bleu, "bleu_unknown": unknown}
 
 
 def command(corpus: Corpus, start: Path | None, advice: dict[str, Any]) -> str:

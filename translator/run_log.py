@@ -1,23 +1,18 @@
-"""The log of a run, `log.jsonl`, its progress bar, and what it measures of the machine."""
+"""The log of a run, `log.jsonl`, and its progress bar."""
 
 import json
 import math
 import sys
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
 from tqdm import tqdm
 
-from the_annotated_transformer import Pair, Transformer
 from translator import files
 from translator.files import warn, write_text
 from translator.processes import over_processes
 from translator.settings import Progress
-
-MATRIX_ROWS = {"cpu": 1024}  # of matrices that occupy a device; an accelerator needs 8,192
 
 
 def read_log(folder: Path) -> list[dict]:
@@ -34,40 +29,12 @@ def read_log(folder: Path) -> list[dict]:
     return rows
 
 
-def matrix_speed(device: torch.device) -> float:
-    """Operations per second of this device in a product of two large matrices, the best of five."""
-    n = MATRIX_ROWS.get(device.type, 8192)
-    # random numbers would change what is drawn later
-    a = torch.linspace(-1, 1, n * n, device=device).view(n, n)
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        (a @ a)[0, 0].item()  # to ask for a number is to wait for it
-        seconds.append(time.perf_counter() - start)
-    return 2 * n**3 / min(seconds)
-
-
-def operations(model: Transformer, pairs: list[Pair]) -> float:
-    """Operations of an update, back and forth: six for each weight of a matrix and each token."""
-    # Padding is not counted, nor are the products of queries, keys and values, which matter for
-    # long sequences alone. All of the decoder is taken to read the target (Chowdhery et al., 2022,
-    # count like this).
-
-    def size(*modules: torch.nn.Module) -> int:
-        return sum(p.numel() for module in modules for p in module.parameters() if p.dim() == 2)
-
-    source = sum(len(pair.src) for pair in pairs)
-    target = sum(len(pair.tgt) - 1 for pair in pairs)
-    return 6.0 * (size(model.encoder) * source + size(model.decoder, model.generator) * target)
-
-
 @dataclass
 class SinceRow:
     """What has been done since the last row of a log."""
 
     tokens: int  # of the run, when that row was written
     seconds: float
-    operations: float = 0.0
     losses: list[float] = field(default_factory=list)
 
 
@@ -82,17 +49,15 @@ def time_left(progress: Progress) -> str:
 class Log:
     """The log of a run, `log.jsonl`, and its progress bar; only the first process writes.
 
-    A row has the mean loss since the row before it, the speed, and `mfu`, the share of the
-    machine's own speed in products of matrices that the model's operations reached; rows come every
-    ten updates and at checkpoints. A continued run drops the rows after its checkpoint, because
-    that part happens again.
+    A row has the mean loss since the row before it, and the speed; rows come every ten updates and
+    at checkpoints. A continued run drops the rows after its checkpoint, because that part happens
+    again.
     """
 
-    def __init__(self, folder: Path, active: bool, progress: Progress, device: torch.device):
+    def __init__(self, folder: Path, active: bool, progress: Progress):
         self.path = folder / "log.jsonl"
         self.active = active
         self.progress = progress
-        (self.speed,) = over_processes(matrix_speed(device))  # of all processes together
         self.since_row = SinceRow(progress.tokens, progress.seconds)
         self.bar = tqdm(
             total=100, disable=not active, file=sys.stdout,
@@ -122,10 +87,9 @@ class Log:
         with files.writing(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row | values) + "\n")
 
-    def update(self, loss: float, lr: float, operations: float) -> None:
+    def update(self, loss: float, lr: float) -> None:
         """Record one update; one that was skipped has no loss."""
         # sums since the last row: a row every ten updates says their mean
-        self.since_row.operations += operations
         if math.isfinite(loss):
             self.since_row.losses.append(loss)
         if self.progress.step % 10 == 0:
@@ -141,9 +105,8 @@ class Log:
         mean = over_processes(sum(since.losses))[0] / len(since.losses)
         seconds = max(progress.seconds - since.seconds, 1e-9)
         speed = (progress.tokens - since.tokens) / seconds
-        mfu = since.operations / seconds / self.speed
         self.since_row = SinceRow(progress.tokens, progress.seconds)
-        figures = {"tokens_per_second": round(speed), "mfu": round(mfu, 4)}
+        figures = {"tokens_per_second": round(speed)}
         if progress.skipped:
             figures["skipped"] = progress.skipped
         self.write(loss=round(mean, 4), lr=lr, **figures)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 import the_annotated_transformer as tat
 from the_annotated_transformer import ALPHA, BOS, EOS, Transformer, Translator
-from translator.corpus import unknown_marks
 from translator.engine import check_options
 from translator.files import Refused, nobody, within_memory
 from translator.stepping import StepwiseDecoder, check_stepwise
@@ -163,7 +162,6 @@ class Search:
         self.translator, self.beam, self.alpha, self.n_best = translator, beam, alpha, n_best
         self.languages = translator.languages
         self.lost = 0  # lines with text that got no translation
-        self.told: set[str] = set()  # marks of languages that the model does not know
         self.name = "greedy" if beam == 1 else f"beam {beam}, alpha {alpha}"
         self.engine = {"engine": "pytorch", "version": torch.__version__, "type": "float32"}
 
@@ -191,9 +189,6 @@ class Search:
         # padded; `results` has them in the order in which they were given.
         _, tokenizer, (language, _) = self.translator
         sources = [[*tokenizer.encode(line, language), EOS] for line in lines]
-        for mark in sorted(unknown_marks(tokenizer, lines) - self.told):
-            tell(f"the model does not know {mark}, which it takes for text")
-            self.told.add(mark)
         written = [i for i, line in enumerate(lines) if line.strip()]
         order = sorted(written, key=lambda i: -len(sources[i]))
         long = [i for i in order if len(sources[i]) > LONG_LINE_TOKENS]

@@ -204,9 +204,6 @@ def saved_settings(saved: dict[str, Any]) -> Settings:
     """
     if not isinstance(saved, dict):
         raise TypeError("it lists no settings")
-    if modern := saved.get("modern"):
-        advice = "build the model there, then load its weights"
-        raise TypeError(f"its layers {modern} are since_2017's: {advice}")
     return Settings(**{name: value for name, value in saved.items() if name not in GONE})
 
 

@@ -14,7 +14,7 @@ from typing import NoReturn
 from translator.files import Refused, Stopped, warn, within_memory
 from translator.processes import any_process, over_processes, stop_requests, wait_for_all
 from translator.run import Draw, Run
-from translator.run_log import Log, operations
+from translator.run_log import Log
 from translator.settings import Limits
 from translator.trainer import ParallelTrainer, greedy_bleu, sample
 
@@ -40,7 +40,7 @@ class Training:
         self.progress = run.restore(trainer)
         self.saved_at = self.progress.seconds  # when the last checkpoint ended
         self.began = time.monotonic() - self.saved_at  # as if it had never been interrupted
-        self.log = Log(run.folder, run.first, self.progress, trainer.device)
+        self.log = Log(run.folder, run.first, self.progress)
         self.told_early_sign = False
 
     def fit(self) -> None:
@@ -107,7 +107,7 @@ class Training:
             progress.epoch += 1
             progress.batch = 0
         progress.seconds = time.monotonic() - self.began
-        self.log.update(loss, trainer.lr, operations(trainer.model, draw.pairs))
+        self.log.update(loss, trainer.lr)
         share = max(self.limits.shares(progress, draw.in_epoch).values())
         self.log.bar.n = round(100 * min(1.0, share))
 

@@ -1,7 +1,5 @@
 """The document's batches, loss, schedule and copy task against plain sums and PyTorch's losses."""
 
-import math
-
 import pytest
 import torch
 from torch import Tensor
@@ -81,18 +79,6 @@ def test_a_nan_stops_the_training_before_it_is_in_the_weights(small_model, tgt):
         with pytest.raises(ValueError, match="the gradient is nan, so no weight was changed"):
             refused()
     assert all(map(torch.equal, weights, model.parameters())) and trainer.step == 1
-
-
-def test_rate_is_equation_3():
-    """Catches wrong exponents or factors, a peak off the warmup's end, a crash at step 0."""
-    for d_model, factor, warmup in ((512, 1.0, 4000), (64, 0.5, 30)):
-        peak = factor / math.sqrt(d_model * warmup)
-        for step in (1, 2, warmup // 2, warmup - 1, warmup, warmup + 1, 10 * warmup):
-            expected = peak * min(step / warmup, math.sqrt(warmup / step))
-            assert tat.rate(step, d_model, factor, warmup) == pytest.approx(expected, rel=1e-12)
-        rates = [tat.rate(step, d_model, factor, warmup) for step in range(1, 5 * warmup)]
-        assert rates.index(max(rates)) + 1 == warmup
-        assert tat.rate(0, d_model, factor, warmup) == tat.rate(1, d_model, factor, warmup) > 0
 
 
 def test_copy_pairs_are_copies():

@@ -24,7 +24,7 @@ from translator import search
 from translator.__main__ import main
 from translator.corpus import encode_pairs
 from translator.engine import Engine, open_search
-from translator.files import MODEL_FILES, read_tensors, write_atomically
+from translator.files import MODEL_FILES, nobody, read_tensors, write_atomically
 from translator.model_folder import read_translator
 from translator.processes import weights_of
 from translator.run_folder import token_store
@@ -269,7 +269,7 @@ def test_translate_answers_each_line_as_it_comes(run):
     for note in ("line 4: the model does not know < / >", "line 5 has 901 tokens",
                  "line 6: the model does not know 😀"):  # fmt: skip
         assert f"note: {note}" in errors.decode()
-    (expected,) = open_search(run, tat.BEAM, tat.ALPHA).translate(["Ein Hund."])
+    (expected,) = open_search(run, tat.BEAM, tat.ALPHA).translate(["Ein Hund."], nobody)
     assert answers[0].strip() == expected != ""
 
 
@@ -470,6 +470,16 @@ def test_a_run_may_start_from_a_model(run, tmp_path):
         assert same(*(weights_of(read_translator(folder).model) for folder in (run, new)))
     assert (new / "tokenizer.json").read_text() == (run / "tokenizer.json").read_text()
     assert [*validations(new)] == [2, 4]
+
+
+def test_half_a_model_is_half_as_large_and_loads_as_before(run, tmp_path):
+    out = tmp_path / "half"
+    assert main(["export", "--model", str(run), "--out", str(out), "--to", "half"]) == 0
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (out, run)]
+    assert sizes[0] < 0.7 * sizes[1]  # the header does not shrink
+    single, half = (weights_of(read_translator(folder).model) for folder in (run, out))
+    assert {tensor.dtype for tensor in half.values()} == {torch.float32}
+    assert same(half, {name: tensor.half().float() for name, tensor in single.items()})
 
 
 # --- Pages ---

@@ -22,7 +22,7 @@ from translator.settings import Settings
 from translator.sources import load_pairs
 
 SHIPPED = ROOT / tat.SHIPPED_MODEL
-SIZES = "--N 1 --d-model 32 --d-ff 48 --h 2 --tokens-per-batch 600 --warmup 30 --factor 2"
+SIZES = "--N 2 --d-model 32 --d-ff 48 --h 2 --tokens-per-batch 600 --warmup 30 --factor 2"
 LINES = [
     "Ein Hund läuft durch den Schnee.", "", "Zwei Frauen sitzen auf einer Bank &amp; lesen.",
     " Ein Mann </s> isst.", "▁ <unk> 😀", "Ein Mädchen.",
@@ -57,14 +57,37 @@ def test_both_engines_give_the_same_translations(beam):
     assert theirs[-5] == "" and "&" in theirs[-4]
 
 
-@pytest.mark.parametrize("kind", ["--words", "--bpe 100 --norm post", "--bpe 100 --tie none"])
+KINDS = [
+    "--words", "--bpe 300 --positions sinusoidal --tie none", "--bpe 300 --positions rotary",
+    "--bpe 300 --norm post --positions learned",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_run_is_translated_by_the_engine(tmp_path, kind, capsys):
-    """With whole words, spaCy cuts them; an unknown one shows as it does by PyTorch."""
+    """Catches any weight in the wrong place, other positions, another epsilon, a missing </s>.
+
+    With whole words, spaCy cuts them; an unknown one shows as it does by PyTorch.
+    """
     run = tmp_path / "run"
     assert main(f"train --data captions --run {run} {SIZES} --steps 60 {kind}".split()) == 0
     lines = [german for german, _ in load_pairs("captions", "test")[:30]] + ["Ein Quastenflosser."]
     quick = engine.open_search(run, 1, tat.ALPHA, "cpu", "ctranslate2")
     assert quick.translate(lines, nobody) == Search(read_translator(run, "cpu")).translate(lines)
+
+
+def test_what_is_exported_translates_text(tmp_path):
+    """The script in the folder, run as its card says: text in, text out, an empty line for one."""
+    out = tmp_path / "served"
+    assert main(["export", "--out", str(out)]) == 0
+    lines = "Ein Hund läuft durch den Schnee.\n\n Zwei Männer sitzen auf einer Bank </s>.\n"
+    command = [sys.executable, out / "translate.py"]
+    process = subprocess.run(command, input=lines, capture_output=True, text=True)
+    texts = process.stdout.split("\n")
+    assert texts[0] == "A dog runs through the snow.", process.stderr
+    assert texts[1] == "" and len(texts) == 4, process.stderr
+    assert texts[2].startswith("Two men are sitting on a bench") and "▁" not in process.stdout
+    assert "de to en" in (out / "README.md").read_text(encoding="utf-8")
 
 
 IMPORTS = """

@@ -73,7 +73,7 @@ def results(run: Path) -> dict[str, torch.Tensor]:
 
 def rows(run: Path) -> list[dict]:
     """The log of a run without times."""
-    timed = ("minutes", "tokens_per_second", "mfu")
+    timed = ("minutes", "tokens_per_second")
     return [{key: value for key, value in row.items() if key not in timed} for row in read_log(run)]
 
 
