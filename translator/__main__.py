@@ -631,7 +631,7 @@ def export_page(
     translator = read_translator(folder)
     if out.is_file():
         raise Refused(f"{out} is there already, and stays as it is; give another --out")
-    texts_of_page = page_export.Texts(*texts, page_export.read_words(words) if words else {})
+    texts_of_page = page_export.Texts(*texts, words=page_export.read_words(words) if words else {})
     page = page_export.page(folder, translator, texts_of_page, score, type_)
     write_text(out, page)
     print(f"{out}: {len(page.encode()) / 1e6:.1f} MB, one file that translates in a browser")

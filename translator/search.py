@@ -123,8 +123,8 @@ def fast_beam(
 
     src (B, S), src_mask (B or 1, 1, S); alpha: 0.6 in the paper. max_len, in tokens with BOS, holds
     for sources without padding: one with n padded positions gets n tokens fewer, as if it were
-    alone, but at least one behind BOS. `aligned` asks for `looked_at`; ValueError if attention can't
-    be recorded.
+    alone, but at least one behind BOS. `aligned` asks for `looked_at`; ValueError if
+    attention can't be recorded.
     """
     limit = (max_len - (src_mask == 0).sum((1, 2)).expand(len(src))).clamp(min=2)
     state = Beam(limit, beam, alpha, n_best)
@@ -223,8 +223,8 @@ class Search:
             settings = src.size(1) + 50, beam, self.alpha, n_best, aligned
             return fast_beam(model, src, tat.source_mask(src), *settings)
         except ValueError as error:
-            # With its 50 tokens more, a shorter source stays below the 512 learned positions: there,
-            # the error is a mistake of ours.
+            # a shorter source, with 50 tokens more, stays below the 512 learned positions: there, the
+            # error is a mistake of ours
             if src.size(1) < LONG_LINE_TOKENS - 50:
                 raise
             raise Refused(str(error)) from error
