@@ -132,7 +132,7 @@ class Run:
         # the model that they are compared with takes no memory.
         with torch.device("meta"):
             check_weights(self.fresh_model(), weights_of(trainer.model), self.folder)
-        # in `save`, STATE becomes STATE_BEFORE before a new one comes: after any crash, one is whole
+        # in `save`, STATE becomes STATE_BEFORE before a new one comes: one is whole after a crash
         paths = [self.checkpoints / name for name in (STATE, STATE_BEFORE)]
         paths = [path for path in paths if path.exists()]
         for path in paths:

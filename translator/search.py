@@ -223,8 +223,8 @@ class Search:
             settings = src.size(1) + 50, beam, self.alpha, n_best, aligned
             return fast_beam(model, src, tat.source_mask(src), *settings)
         except ValueError as error:
-            # a shorter source, with 50 tokens more, stays below the 512 learned positions: there, the
-            # error is a mistake of ours
+            # a shorter source, with 50 tokens more, stays below the 512 learned positions: there,
+            # an error is a mistake of ours
             if src.size(1) < LONG_LINE_TOKENS - 50:
                 raise
             raise Refused(str(error)) from error
