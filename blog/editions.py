@@ -77,7 +77,8 @@ LABELS = ["aria-label", "title", "placeholder", "label"]  # attributes with text
 def pieces(source: str) -> Iterator[tuple[str, str, str]]:
     """The pieces of Markdown in order, each as one line, with what stands before and after it.
 
-    A piece is "" where nothing is translated. Lists have no items inside items.
+    A piece is "" where nothing is translated. Items begin with "- " or "1. ", and have no items
+    inside; ``` stands in the first column, behind marks of quotation.
 
     Only a paragraph or an item can have several lines. So its lines wait in `paragraph` until one
     comes that can't belong to it: the next item, a line that is a piece by itself (a heading, a row
@@ -90,19 +91,19 @@ def pieces(source: str) -> Iterator[tuple[str, str, str]]:
     block = ""  # what ends the block that this line is in: ``` or $$
     for line in [*source.split("\n"), ""]:  # the last, empty line ends the last paragraph
         quote, content = re.fullmatch(r"((?:> ?)*)(.*)", line).groups()
-        # two $$ in a line are a formula that begins and ends there: no block, and not translated
+        # an even number of $$ opens no block; a line that begins with a formula isn't translated
         opens_or_closes = {"```": content.startswith("```"), "$$": content.count("$$") % 2 == 1}
         # truthy on every line of a block, not only the first and the last
-        fence = block or next((mark for mark, seen in opens_or_closes.items() if seen), "")
+        block_mark = block or next((mark for mark, seen in opens_or_closes.items() if seen), "")
         formula = content.startswith("$$")
-        verbatim = bool(fence or formula or re.fullmatch(VERBATIM, content))
+        verbatim = bool(block_mark or formula or re.fullmatch(VERBATIM, content))
         single_line = None if verbatim else re.fullmatch(SINGLE_LINE, content)
         item = re.match(r"- |\d+\. ", content)
         if paragraph and (verbatim or single_line or item):
             yield prefix, " ".join(paragraph), "\n"
             paragraph = []
-        if fence and opens_or_closes[fence]:
-            block = "" if block else fence
+        if block_mark and opens_or_closes[block_mark]:
+            block = "" if block else block_mark
         if single_line:
             start, piece, end = (group for group in single_line.groups() if group is not None)
             yield quote + start, piece, end + "\n"

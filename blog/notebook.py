@@ -72,9 +72,10 @@ def build(script: str) -> NotebookNode:
     cells = jupytext.reads(script, fmt="py:percent").cells
     for cell in cells:
         if cell.cell_type == "markdown":
+            # where a number in the text comes from is no matter of its readers
             cell.source = re.sub(QUOTED, "", cell.source)
-        # An id comes from the content (without the names of quoted numbers), so that a changed cell
-        # changes no other one's; the second of equal cells gets the suffix -2, the third -3.
+        # An id comes from the content, so that a changed cell changes no other one's, except of
+        # equal cells: the second gets the suffix -2, the third -3.
         digest = hashlib.sha256(f"{cell.cell_type}\0{cell.source}".encode()).hexdigest()[:8]
         count_by_digest[digest] += 1
         count = count_by_digest[digest]

@@ -43,7 +43,7 @@ class Patient(NamedTuple):
     decode: Any = None  # Callable[[list[Pair]], list[list[int]]]: ids without BOS, up to EOS
     smoothing: float = 0.0
     rate: Callable[[], float] | None = None  # the learning rate of the last update
-    weights: int | None = None  # how many it should have
+    expected_weights: int | None = None  # their number by the formula
 
 
 class Test(NamedTuple):
@@ -191,7 +191,7 @@ def of_document(c: Config, vocab: int = len(tat.LETTERS), seed: int = 0) -> Pati
     return of_trainer(tat.Trainer(c.make_model(vocab), c), size)
 
 
-def shuffled_words(pairs: list[Pair], length: int = 6) -> list[Pair]:
+def drawn_pairs(pairs: list[Pair], length: int = 6) -> list[Pair]:
     """Six pairs of equal lengths, of the words of others: a wire is the same whatever is said."""
     draw = random.Random(0)
     src_words = sorted({i for pair in pairs for i in words(pair.src)})
@@ -370,7 +370,7 @@ def see_wires(patient: Patient, pairs: list[Pair]) -> Values:
     # First it is asked twice: if the answers differ, no difference between others says anything.
     # Then the wires are tried; if one that should be there seems cut, once more after some updates.
     # The pairs are of one length, so that nothing is padded.
-    probe = shuffled_words(pairs)
+    probe = drawn_pairs(pairs)
     once, again = (patient.predict(probe).log_softmax(-1) for _ in range(2))
     differs = (once - again).abs().max().item()
     if not differs <= MOVED:  # no number isn't, either
@@ -504,19 +504,19 @@ def take_gradient(patient: Patient, pairs: list[Pair]) -> Values:
 
 @torch.inference_mode()
 def take_inventory(patient: Patient, pairs: list[Pair]) -> dict[str, float]:
-    """A fresh model's number of weights minus the formula's; of the document's, three things more.
+    """A fresh model's number of weights minus the formula's; of a Transformer three values more.
 
-    These are how evenly attention begins, whether each sublayer adds to the stream, and how far two
+    They are how evenly attention begins, whether each sublayer adds to the stream, and how far two
     tokens differ in the input, divided by how far two neighbouring places do.
     """
     model = patient.model
     values = {}
-    if patient.weights is not None:
-        values["weights"] = sum(p.numel() for p in model.parameters()) - patient.weights
+    if patient.expected_weights is not None:
+        values["weights"] = sum(p.numel() for p in model.parameters()) - patient.expected_weights
     if not isinstance(model, tat.Transformer):  # what follows calls its parts by name
         return values
     with tat.recording(model) as maps:
-        patient.predict(shuffled_words(pairs))  # nothing is padded
+        patient.predict(drawn_pairs(pairs))  # of equal lengths: nothing is padded
     shares = [share_of_largest_entropy(weights) for weights in maps.values()]
     values["entropy"] = sum(shares) / len(shares)
     values["stream"] = change_by_silence(model)

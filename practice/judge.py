@@ -101,10 +101,13 @@ class ReadersCode:
         return reply
 
     def exchange(self, call: tuple | None, seconds: float, name: str) -> dict[str, Any]:
-        """Send a call, if there is one, and wait for an answer; whoever gives none is ended."""
-        # Both are done by a thread: not every system can wait for a pipe with a limit. `talk` fills
+        """Send a call, if there is one, and wait for an answer; a process that is late is ended.
+
+        seconds: of computing; by the clock, the worker takes at most four times as long.
+        """
+        # A thread sends and waits: not every system can wait for a pipe with a limit. `talk` fills
         # `answers` unless the process ends or hangs; then it is killed, and started again at the
-        # next call
+        # next call.
         answers: list[dict[str, Any]] = []
         process = self.process
 
@@ -117,7 +120,7 @@ class ReadersCode:
 
         talker = threading.Thread(target=talk, daemon=True)
         talker.start()
-        talker.join(4 * seconds + 10)  # the worker says itself when it is late, and where
+        talker.join(4 * seconds + 10)  # the worker says itself that it is late; 10 s are for that
         if answers and not answers[0].get("late"):
             return answers[0]
         with suppress(subprocess.TimeoutExpired):

@@ -66,7 +66,7 @@ def process_group() -> Iterator[None]:
 
     A group that is there already is used. If another process dies, raises ConnectionError in this
     one. Raises OSError if torchrun may restart processes, but was not told to give them a new
-    store: in the one of the dead processes they would find their addresses, and wait for them.
+    store: in the old one they would find the addresses of dead processes, and wait for those.
     """
     if dist.is_initialized() or told("WORLD_SIZE", 1) == 1:
         yield
@@ -87,7 +87,7 @@ def process_group() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        # they hold the trainer, and PyTorch can hang if it outlives the group
+        # the error's frames hold the trainer, and PyTorch can hang if that outlives the group
         traceback.clear_frames(error.__traceback__)
         lost = isinstance(error, dist.DistError) or re.search("gloo|nccl", str(error), re.I)
         if not isinstance(error, RuntimeError) or not lost:

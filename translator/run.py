@@ -77,7 +77,7 @@ class Run:
     ) -> Iterator["Run"]:
         """The run of a folder, which is made or repaired; no other training is at work there.
 
-        make: a fresh model, from settings, the vocabulary's size and the parts of Marian's.
+        make: a fresh model, from settings, the vocabulary's size and, if imported, Marian's parts.
         """
         with folder.alone():
             start_weights = {}

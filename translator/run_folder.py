@@ -150,7 +150,7 @@ class RunFolder:
         """Create or repair the folder; the first process does it, for all of a group."""
         # `create` writes `config.json` last, so it tells a run from what is left of a start that
         # failed. Nothing is cleared away, not even half files, before the folder is known to be a
-        # run. Checksums come after all that they are of. What is whole by then does not change any
+        # run. Checksums are written after their files. What is whole by then does not change any
         # more, and so all processes may open it.
         if processes()[0] == 0:
             if (self.path / "config.json").exists():
@@ -171,12 +171,12 @@ class RunFolder:
     # --- A new run ---
     def create(self) -> None:
         """Write vocabulary, tokens and configuration of a new run; Refused if they don't fit."""
-        # What is wrong with val, or with all of train, shows before anything is written.
+        # a damaged line of val, or a train without a pair, shows before anything is written
         self.check_foreign_files()
-        # val is read to its end, train only to its first pair: it may take hours
+        # val is read to its end, train only to its first pair: all of train may take hours
         for _ in self.corpus.full_pairs("val"):
             pass  # every line is read now, to find a damaged one
-        next(iter(self.corpus.full_pairs("train")))  # Refused, or missing, if there is no pair
+        next(iter(self.corpus.full_pairs("train")))  # raises Refused if there is none
         settings, tokenizer = self.vocabulary()
         # a start that was interrupted has left these: tokens without their vocabulary are of no use
         for name in ("tokenizer.json", *STARTS):

@@ -45,7 +45,7 @@ class Beam:
         device = limit.device
         self.width, self.alpha, self.n_best = width, alpha, n_best
         self.finished: list[list[Hypothesis]] = [[] for _ in range(B)]  # of each source, best first
-        # all that follows has a row for each source that is still searched
+        # all that follows has one entry for each source that is still searched
         self.source_index = torch.arange(B, device=device)  # its place among the given sources
         self.limit = limit
         # the score that a translation has to exceed to be among its n_best
@@ -88,7 +88,7 @@ class Beam:
         at_limit = (steps + 1 >= self.limit).unsqueeze(1)
         ended = alive & ((self.ids[..., -1] == EOS) | at_limit)
         scores = self.log_p / tat.length_penalty(steps, self.alpha)
-        # `bar` may rise within this loop; what it should then keep out, `del` takes out again
+        # all of these exceeded `bar` as it was; if it rises meanwhile, `del` removes the surplus
         for i, j in (ended & (scores > self.bar.unsqueeze(1))).nonzero().tolist():
             best = self.finished[self.source_index[i]]
             sums, looked_at = self.history[i, j].unbind(-1)
@@ -102,7 +102,7 @@ class Beam:
         self.open_places = self.open_places - ended.sum(1, keepdim=True)
 
     def drop(self) -> Tensor | None:
-        """Drop the sources whose search is over; returns the rows of the others (None: of all)."""
+        """Drop the sources whose search is over; returns which of them stay (None: all)."""
         # Log-probabilities only fall, and what divides them is largest at the limit: so whatever
         # continues an open translation can't score more than `highest`.
         highest = self.log_p.amax(1) / tat.length_penalty(self.limit - 1, self.alpha)
@@ -141,9 +141,8 @@ def fast_beam(
             if len(state.source_index) == 0:
                 break
             decoder.select((rows if stay is None else rows[stay]).flatten(), stay)
-    nothing = Hypothesis(
-        EMPTY, [BOS], [], []
-    )  # where scores are no numbers, or max_len leaves no step
+    # where scores are no numbers, or max_len leaves no step
+    nothing = Hypothesis(EMPTY, [BOS], [], [])
     return [best or [nothing] for best in state.finished]
 
 

@@ -150,7 +150,7 @@ def test_gate_20_says_what_came_of_it(unseen, wrong, monkeypatch):
         monkeypatch.setattr(learn, "write_number", lambda pupil, n: tat.number_pair(n).tgt[1:])
     said: list[str] = []
     passes = learn.learn_numbers(MINE / "in_torch.py", said.append, ["12", "x"] if unseen else [])
-    assert passes == (unseen and not wrong) and "sentences together" in said[0]
+    assert passes == (unseen and not wrong) and "whole batches" in said[0]
     if unseen:
         assert said[-2] == "zwölf → 12" and "180 of 180" in said[-3]
         assert said[-1].startswith("     gate 7" if wrong else "     next: a language")
