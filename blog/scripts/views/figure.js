@@ -286,7 +286,7 @@ export class Figure {
     if (language) $("text-label").textContent = languageName(language);
     if (options.first)
       $("read").textContent = this.finger.matches
-        ? say("Tap a word to hide it from the model")
+        ? say("Tap a word to hide it")
         : say("Click a word to hide it from the model");
     if (!engine) return;
     const { first } = options;
