@@ -189,7 +189,7 @@ def test_nothing_is_wider_than_the_screen(shared_page):
         for _ in range(8):  # to the fourth stop, which is a long one
             buttons = tab.locator(".walk-buttons").bounding_box()
             assert buttons["y"] + buttons["height"] < 900
-            tab.locator("text=/next ▶|show the answer ▶/").click()
+            tab.locator("text=/next ▶|answer ▶/").click()
         tab.keyboard.press("Escape")
 
 
@@ -234,7 +234,7 @@ def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):
         if len(titles) % 2:
             tab.locator(".walk-answers button").first.click()
         else:
-            tab.locator("text=show the answer ▶").click()
+            tab.locator("text=answer ▶").click()
         assert tab.locator(".walk-answers .right").count() == 1
         assert any(c.isdigit() for c in explanation.inner_text())
         if len(titles) < 10:
