@@ -242,7 +242,7 @@ export class Figure {
   }
 
   warn(/** @type {string} */ sentence) {
-    const { engine, content, result } = this;
+    const { engine, content } = this;
     const doubts = engine ? Trust.doubts(sentence, engine.tokenizer, content.language) : [];
     const isReady = this.options.first && gloss(sentence).length > 0;
     const note = isReady ? "" : say(engine?.note ?? "");
@@ -286,7 +286,7 @@ export class Figure {
     if (language) $("text-label").textContent = languageName(language);
     if (options.first)
       $("read").textContent = this.finger.matches
-        ? say("Tap a word to hide it from the model")
+        ? say("Tap a word to hide it")
         : say("Click a word to hide it from the model");
     if (!engine) return;
     const { first } = options;

@@ -119,11 +119,12 @@ class Walk {
   nameNext() {
     const isLast = this.stop === STOPS.length - 1;
     const way = isLast ? say("start reading ▶") : say("next ▶");
-    this.next.textContent = this.stop in this.answered ? way : say("show the answer ▶");
+    this.next.textContent = this.stop in this.answered ? way : say("answer ▶");
   }
 
   show(/** @type {number} */ number) {
     if (!this.facts) return;
+    if (number !== this.stop) this.dialog.scrollTop = 0;
     this.stop = Math.max(0, number);
     const { part, title, section } = STOPS[this.stop];
     this.title.textContent = `${this.stop + 1}. ${title}`;

@@ -180,7 +180,7 @@ export const STOPS = [
     ],
     tell: (f) => [
       say(
-        "Three learned matrices make of each vector a query (what the token asks for), a key (what it is found by) and a value (what it passes on). The query of “{token}” is compared with all keys, and a softmax turns these scores into weights that add up to 1. With them, “{token}” receives the mean of all values. Each of the {h} heads of a layer has matrices of its own. This is head {head} of the first layer, which reads words and positions:",
+        "Three learned matrices make of each vector a query (what the token asks for), a key (what it is found by) and a value (what it passes on). The query of “{token}” is compared with all keys, and a softmax turns these scores into weights that add up to 1. With them, “{token}” receives the mean of all values. Each of the {h} heads has its own matrices; this is head {head} of the first layer:",
         { token: f.german[f.word], head: f.head + 1, h: f.config.h },
       ),
       bars(strongest(f.german, f.own)),
