@@ -34,8 +34,7 @@
 #
 # > This part is folded: imports, and helpers that draw and check. Go straight on to [Part
 # > 1](#Part-1:-A-sentence-through-the-model). One thing first: this text retells the paper, and comments on it. On the
-# > web page, what the paper says has a bar on its left; in the notebook, it's our comments that have one. The paper's
-# > model has six layers and width 512. Ours has four and 128, and everything that is computed here is ours.
+# > web page, what the paper says has a bar on its left; in the notebook, it's our comments that have one.
 # >
 # > <details><summary>How this text is laid out, and what you need</summary>
 # >
@@ -438,7 +437,7 @@ def saved_rows(name: str) -> list[dict]:
 #
 # ![The Transformer: on the left the encoder stack, on the right the decoder stack with masked self-attention and attention to the encoder's output](images/architecture.svg)
 #
-# *The Transformer, after the paper's Figure 1.*
+# *After the paper's Figure 1.*
 #
 # > At the end of this part you'll have built every box of the figure. A German sentence is coming with us:
 # >
@@ -537,11 +536,10 @@ def example_ids() -> Any:
 # vocabulary, and to embed a token is to look up its row. The rows are multiplied by $\sqrt{d_{\text{model}}}$. The same
 # matrix is used for the source, for the target and, at the end, for choosing the next token.
 #
-# > So the id 7 stands for row 7, 128 numbers. What counts is which way a row points: words that are used in similar
-# > ways point in similar directions. Here are a few tokens, each with the tokens whose rows are nearest in direction,
-# > and the cosine of the angle between them. (`Frau` is a woman, `Damen` are ladies, `Menschen` people, `Männer`
-# > men; a `Gehsteig` is a pavement; `lesen` is *read*, `trinkt` *drinks*, `spricht` *speaks*, `tanzt` *dances*; all
-# > forms of `ein` mean *a*.)
+# > What counts is which way a row points: words that are used in similar ways point in similar directions. Here are a
+# > few tokens, each with those that are nearest in direction, and the cosine of the angle between them. (`Frau` is a
+# > woman, `Damen` are ladies, `Menschen` people, `Männer` men; a `Gehsteig` is a pavement; `lesen` is *read*, `trinkt`
+# > *drinks*, `spricht` *speaks*, `tanzt` *dances*.)
 
 
 # %%
@@ -573,7 +571,7 @@ def example_neighbours() -> Any:
     """The tokens whose embeddings point in the most similar directions, with the cosine."""
     unit = F.normalize(our_embeddings().table.weight, dim=1)  # (vocab, d_model)
     rows = []
-    for i in our_ids()[0, [1, 5, 12, 8]]:
+    for i in our_ids()[0, [1, 5, 12]]:
         cosines, ids = (unit @ unit[i]).topk(5)  # the first is the token itself
         row = {"token": token_names(ids)[0]}
         for place, name in enumerate(token_names(ids)[1:], 1):
@@ -858,14 +856,13 @@ def example_shuffled() -> None:
 #
 # > Each pair of dimensions is the hand of a clock, slower than the one before; like the hands for hours, minutes and
 # > seconds, they tell the position together. Moving on by $k$ positions means turning a hand by an angle that depends
-# > on $k$ alone. That's why the authors hoped that a query could easily ask for "the word before me". (The code
-# > computes powers as exponentials of a logarithm.)
+# > on $k$ alone. That's why the authors hoped that a query could easily ask for "the word before me".
 
 
 # %%
 def positional_encoding(length: int, d_model: int) -> Tensor:
     """The sinusoidal encodings of positions 0 to length - 1: (length, d_model) (Section 3.5)."""
-    turn = -math.log(10_000.0) / d_model
+    turn = -math.log(10_000.0) / d_model  # a power is the exponential of a logarithm
     frequency = torch.exp(torch.arange(0, d_model, 2) * turn)  # (d_model / 2)
     angle = torch.arange(length).unsqueeze(1) * frequency  # (length, d_model / 2)
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)  # sine, cosine, sine, ...
@@ -964,9 +961,9 @@ def example_second_map() -> Chart:
 #
 # > (In these two formulas, $Q$, $K$ and $V$ are the vectors *before* they're projected.)
 #
-# The paper uses $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total
-# cost is about that of one head of full width. In the paper's Table 3, a single head is 0.9 BLEU (a score of translations,
-# from 0 to 100) worse than the best number of heads, and too many heads hurt as well.
+# The paper uses $h = 8$ heads with $d_k = d_v = d_{\text{model}} / h = 64$. Since each head is narrower, the total cost
+# is about that of one head of full width. In the paper's Table 3, a single head translates worse than the best number
+# of heads, by 0.9 BLEU (a score from 0 to 100); too many heads hurt as well.
 #
 # ![Multi-head attention: h projections, attention in every head, concatenation, and one more projection](images/multi_head_attention.svg)
 #
@@ -1129,8 +1126,8 @@ def example_four_heads() -> Chart:
 
 # %% [markdown]
 # > In the first, the articles `ein` and `eine` look at themselves, and then at each other. In the third, `Frauen` looks
-# > at `Zwei`. The heads start from different random weights, so they can go different ways, but nothing forces them to: in trained models, many heads can be
-# > removed with little loss (Michel et al., 2019; Voita et al., 2019).
+# > at `Zwei`. The heads start from different random weights, so they can go different ways, but nothing forces them to:
+# > in trained models, many heads can be removed with little loss (Michel et al., 2019; Voita et al., 2019).
 # >
 # > <details class="note"><summary>Two products say everything about a head</summary>
 # >
@@ -1155,7 +1152,7 @@ def example_four_heads() -> Chart:
 # > from the loss back to each layer. Without the sum, each sublayer would have to copy word and position along, and
 # > deep stacks would hardly learn.
 #
-# ![The residual stream of one position, to which attention and network add; on the left post-norm, with a norm on the line after each addition, on the right pre-norm, with a norm at the entrance of each sublayer](images/residual_stream.svg)
+# ![The residual stream of one position: on the left post-norm, with a norm after each addition, on the right pre-norm, with a norm before each sublayer](images/residual_stream.svg)
 #
 # > **Why normalise?** Each sublayer adds to the stream, so its vectors can grow to any size. But a sublayer works well
 # > only for the sizes that it was trained on: with vectors ten times as long, dot products become a hundred times as
@@ -1166,7 +1163,7 @@ def example_four_heads() -> Chart:
 # > $$\mu = \frac{1}{d}\sum_i x_i, \qquad \sigma^2 = \frac{1}{d}\sum_i (x_i - \mu)^2$$
 # >
 # > A sublayer reads the normalised vector; what it computes is added to the stream itself, as on the right of the
-# > picture. That order is called *pre-norm*. (The left is the paper's, *post-norm*, rare in new models. A [side
+# > picture. That order is called *pre-norm*. (The left is the paper's, *post-norm*; a [side
 # > room](#The-paper's-order,-and-dropout) compares the two.)
 
 
@@ -1226,8 +1223,7 @@ def example_residual() -> None:
 
 
 # %% [markdown]
-# > `auf` receives more than any other token. Even so, after the sum `auf` is still mostly `auf`: its cosine with the
-# > vector before the sum is 0.93. (The gain has learned to be small.)
+# > After the sum, `auf` is still mostly `auf`: its cosine with the vector before it is 0.93.
 # >
 # > <details class="note"><summary>Details of the norm, the earlier editions, and batch normalisation</summary>
 # >
@@ -1320,7 +1316,8 @@ def example_neuron(number: int = 215) -> Chart:
 # **The encoder** is a stack of $N = 6$ identical layers. Each has two sublayers: self-attention, then a feed-forward
 # network.
 #
-# > Queries, keys and values all come from the same sentence; that is what *self*-attention means. The stack, folded, calls one layer after the other and ends with a norm.
+# > Queries, keys and values all come from the same sentence; that is what *self*-attention means. The stack, folded,
+# > calls one layer after the other and ends with a norm.
 
 
 # %%
@@ -1359,7 +1356,7 @@ class Encoder(nn.Module):
 
 
 # %% [markdown]
-# > Our encoder has four layers. Here are two of their heads.
+# > Here are two heads of our encoder.
 
 
 # %%
@@ -1392,8 +1389,7 @@ def our_memory() -> Tensor:
 # %%
 @example
 def example_encoder_maps() -> Chart:
-    """A head that looks ahead to a noun or verb that follows,
-    and one that looks at the word before."""
+    """Who looks at whom in the second layer of the encoder, and in the third."""
     tokens = token_names(our_ids()[0])
     _, weights = our_maps()
     ahead = heatmap(weights[1][3], tokens, tokens, "layer 2, head 4")
@@ -1461,7 +1457,7 @@ def example_streams() -> Any:
 # >
 # > Batches are a second reason for masking: shorter sentences are filled up with `<pad>`, and no position should attend
 # > to padding. So every attention has a mask, cross-attention included. Masks always rule out **keys**, the columns of
-# > the matrix of attention weights. (A padded position is a query, too, but nothing uses what it receives.)
+# > the matrix of attention weights.
 
 
 # %%
@@ -1522,8 +1518,9 @@ def example_masks() -> Chart:
 #
 # ![Where we are: cross-attention](images/here/cross.svg)
 #
-# > A decoder layer first looks back at what has been written, then at the source. That second attention is where the two languages meet: the queries come from the decoder, the keys and
-# > values from the memory. In code, it's one more line:
+# > A decoder layer first looks back at what has been written, then at the source. That second attention is where the
+# > two languages meet: the queries come from the decoder, the keys and values from the memory. In code, it's one more
+# > line:
 # >
 # > ```python
 # > x = self.sublayer[1](x, lambda y: self.src_attn(y, memory, memory, src_mask))
@@ -1687,8 +1684,7 @@ def write_by_hand(longest: int = 30) -> Tensor:
 # %%
 @example
 def example_translation() -> None:
-    """The German sentence, translated into English by the code above
-    and the numbers in the file."""
+    """The German sentence and its translation."""
     ids = write_by_hand()[0]
     print(SENTENCE)
     print(text_of(ids))
@@ -1698,8 +1694,8 @@ def example_translation() -> None:
 # > There it is: a translation, although no line of the code knows a word of either language. All the German and all the
 # > English are in two million numbers.
 # >
-# > **Predict.** At each step the model took its favourite. How probable does it find the translation as a whole, that
-# > is, what's the product of the probabilities of its 15 tokens?
+# > **Predict.** At each step the model took its favourite. How probable does it find the whole translation: what's the
+# > product of the probabilities of its 15 tokens?
 # >
 # > 1. about 90%
 # > 2. about 40%
@@ -1709,8 +1705,8 @@ def example_translation() -> None:
 # >
 # > **3.** For 90% (1), each token would need more than 99%, and for 40% (2) about 94%. But *are* has only 41%, because
 # > *Two women sit* (29%) and *Two women sitting* (21%) weren't far behind. Where there's no choice, the first of the
-# > five favourites gets about 90%: in training the model was asked for no more than that, so its training loss couldn't fall
-# > below 1.2. This is called [label smoothing](#Regularisation-(Section-5.4)).
+# > five favourites gets about 90%: in training the model was asked for no more than that, so its training loss couldn't
+# > fall below 1.2. This is called [label smoothing](#Regularisation-(Section-5.4)).
 # >
 # > </details>
 
@@ -1863,8 +1859,7 @@ def translate(sentence: str, positions: bool = True, scaling: bool = True) -> st
 # %%
 @example
 def example_assembled() -> None:
-    """The assembled model gives the same memory, logits and translation
-    that we got step by step."""
+    """The assembled model, compared with what we got step by step."""
     model, ids = our_transformer(), write_by_hand()
     torch.testing.assert_close(model.encode(our_ids(), source_mask(our_ids())), our_memory())
     logits = model(our_ids(), ids[:, :-1], source_mask(our_ids()), target_mask(ids[:, :-1]))
@@ -1904,7 +1899,7 @@ def example_assembled() -> None:
 # >
 # > **2.** Word for word: the largest score is still the largest, for each query another (so not 3), and here one word is
 # > enough. Where several are to be blended, it does harm (1): `Ein Hund fotografiert einen Mann.` becomes *A dog is taking
-# > pictures of a dog, wearing.* Training suffers more: a softmax that is sure of one key has hardly any slope.
+# > pictures of a dog, wearing.* Training suffers more.
 # >
 # > </details>
 # >
@@ -1942,14 +1937,13 @@ def example_assembled() -> None:
 # %%
 @example
 def example_taken_away() -> None:
-    """What the model writes if one kind of attention adds nothing in any layer,
-    and what without the target's positions."""
+    """The translation without one kind of attention, and without the target's positions."""
     for name in ("encoder.self_attn", "decoder.self_attn", "decoder.src_attn"):
         stack, kind = name.split(".")
         model = our_transformer()
         for layer in getattr(model, stack).layers:
             getattr(layer, kind).W_o.weight.zero_()
-        print(f"without {name}:\n  {translation(model, SENTENCE)}")
+        print(f"without {name}:\n  {translation(model, SENTENCE):.80}")
     model = our_transformer()
     model.tgt_embed = model.tgt_embed.embeddings
     print(f"without the target's positions:\n  {translation(model, SENTENCE)}")
@@ -2276,8 +2270,8 @@ class Batch:
 #
 # > The error is measured by the *cross-entropy*: the loss of a token is $-\log p(y)$, where $p(y)$ is the probability
 # > that the model gave to the right token $y$. Probability 1 costs nothing; every time the probability halves, the loss
-# > grows by 0.69. The loss of a batch is the mean over the target's tokens, without padding. The exponential of that mean is the *perplexity*: a model with perplexity 5 is as unsure as
-# > if it had to guess among five tokens.
+# > grows by 0.69. The loss of a batch is the mean over the target's tokens, without padding. The exponential of that
+# > mean is the *perplexity*: a model with perplexity 5 is as unsure as if it had to guess among five tokens.
 # >
 # > **Predict.** Our vocabulary has 6,106 tokens. Make a fresh model, and let the entries of its table of embeddings be
 # > random numbers of about 1 in size, as PyTorch does. What is its first loss?
@@ -2438,7 +2432,7 @@ def example_learn() -> None:
 # %%
 @example
 def example_while_it_learns() -> Any:
-    """What a model in training makes of our sentence, and the model of Part 1 at last."""
+    """Our sentence, translated in training, and at last by the model of Part 1."""
     stages = [stage for row in saved_rows("learning")[-1:] for stage in row["stages"]]
     rows = [{"updates": str(s["updates"]), "translation": s["translation"]} for s in stages]
     return table([*rows, {"updates": "our model", "translation": translate(SENTENCE)}])
@@ -3055,14 +3049,12 @@ def example_longer() -> Chart:
 # %% [markdown]
 # # What next
 #
-# > You've built a Transformer, and seen it translate and learn.
-#
 # ## What to delete to get GPT
 #
 # > Most of today's language models are this model with parts taken away. Delete the encoder. Then there's no memory to
-# > look at, so delete cross-attention as well. What is left is self-attention with a causal mask and a feed-forward
-# > network: an `EncoderLayer` that is given a causal mask. Up to details such as learned positions, that is GPT
-# > (Radford et al., 2018):
+# > look at, so delete cross-attention as well. What is left is an `EncoderLayer` that is given a causal mask:
+# > self-attention and a feed-forward network. Up to details such as learned positions, that is GPT (Radford et al.,
+# > 2018):
 
 
 # %%
@@ -3076,8 +3068,7 @@ def gpt(ids: Tensor, embed: nn.Module, stack: Encoder, generator: Generator) -> 
 # %%
 @example
 def example_gpt() -> None:
-    """A fresh GPT with the sizes of our model: how many weights it has,
-    and a check that no position sees the future."""
+    """A fresh GPT with the sizes of our model; no position sees the future."""
     torch.manual_seed(0)
     model = make_model(6106, 6106, **SIZES, dropout=0.0, norm="pre", tie="all").eval()
     parts = model.tgt_embed, model.encoder, model.generator
@@ -3352,8 +3343,8 @@ def example_clinic() -> Any:
 
 # %% [markdown]
 # > None of these five losses looks ill, and with the true tokens before it nearly every token is right. Yet almost no
-# > number is written correctly. (In the last column, *loss* is a test that computes it anew, and *heart* lets the model
-# > learn eight pairs by heart and then translate them.)
+# > number is written correctly. (In the last column, *loss* computes the loss anew, and *heart* lets the model learn
+# > eight pairs by heart and then translate them.)
 # >
 # > So test the **wires** first: change one word of the target, and see which predictions move. None may depend on a
 # > later word, on padding, or on the other pairs of the batch; but they must change with the source, and with the order
