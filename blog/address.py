@@ -8,7 +8,6 @@ there already is replaced.
 """
 
 import re
-import sys
 from pathlib import Path
 
 import nbformat
@@ -66,6 +65,6 @@ def stamp(root: Path, address: str) -> list[Path]:
 def main(address: str, /) -> None:
     """Write the public address, such as https://github.com/OWNER/NAME, wherever it is named."""
     if not re.fullmatch(GITHUB, address):
-        sys.exit(f"address: {address} is none such as https://github.com/OWNER/NAME")
+        raise ValueError(f"{address} is no address such as https://github.com/OWNER/NAME")
     for path in stamp(ROOT, address):
         print(f"stamped {path.relative_to(ROOT)}")

@@ -8,9 +8,8 @@ go in as SVG, so that they follow the page's theme. Cells tagged `active-ipynb`,
 for the notebook alone, and so is the table that says where the road goes. Cells tagged `hide-input`
 are folded, under the title in their first line if there is one; those tagged `hide-cell` with what
 they show, and of those tagged `hide-output` only that. The paths of pictures start at the
-repository, wherever the notebook is; --pictures FOLDER names another start. The picture of the live
-figure becomes that figure, with its model. A link to a notebook beside this one becomes a link to
-its page.
+repository, wherever the notebook is. The picture of the live figure becomes that figure, with its
+model. A link to a notebook beside this one becomes a link to its page.
 
 The links at the top of the page need the address of the repository: --repository, or else the
 document's constant REPOSITORY. Without an address there are no links.
@@ -23,7 +22,6 @@ import html
 import json
 import re
 import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -348,23 +346,19 @@ def export(notebook: nbformat.NotebookNode, page: dict[str, Any], say: Callable[
 
 def main(
     notebook: Path, out: Path, /, *,
-    repository: str | None = None, language: str = "en", pictures: Path = BLOG.parent,
+    repository: str | None = None, language: str = "en",
 ) -> None:  # fmt: skip
     """Write the page of an executed notebook.
 
     Args:
         repository: its public address; without one, the notebook's REPOSITORY.
         language: one that has a catalogue in languages/.
-        pictures: the folder that the pictures' paths start from.
     """
-    try:
-        cells = nbformat.reads(notebook.read_text("utf-8"), 4)
-        if out.exists() and out.samefile(notebook):
-            raise PageError(f"{out} is the notebook itself")
-        page = make_page(cells, notebook.stem, pictures, repository, language)
-        companion.whole(out, page.encode())
-    except (PageError, OSError, nbformat.reader.NotJSONError) as error:
-        sys.exit(f"page: {error}")
+    cells = nbformat.reads(notebook.read_text("utf-8"), 4)
+    if out.exists() and out.samefile(notebook):
+        raise PageError(f"{out} is the notebook itself")
+    page = make_page(cells, notebook.stem, BLOG.parent, repository, language)
+    companion.whole(out, page.encode())
     print(f"wrote {out} ({len(page.encode()) / 1e6:.1f} MB)")
 
 
@@ -377,10 +371,7 @@ def listing_page(out: Path, /, *, repository: str | None = None, language: str =
     """
     translations = {} if language == "en" else editions.meanings(language, listing.FILE.name)
     cells = listing.notebook(lambda text: translations.get(text, text))
-    try:
-        page = make_page(cells, ONE_SCREEN, BLOG.parent, repository, language)
-        text = listing.filled(page).encode()
-        companion.whole(out, text)
-    except (PageError, OSError) as error:
-        sys.exit(f"listing: {error}")
+    page = make_page(cells, ONE_SCREEN, BLOG.parent, repository, language)
+    text = listing.filled(page).encode()
+    companion.whole(out, text)
     print(f"wrote {out} ({len(text) / 1e6:.1f} MB)")

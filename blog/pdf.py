@@ -7,7 +7,6 @@ fetched.
 """
 
 import shutil
-import sys
 from pathlib import Path
 
 # for letters that a machine may lack; from `make pdf`
@@ -54,23 +53,13 @@ def print_page(page: Path, out: Path, chromium: str) -> None:
         browser.close()
 
 
-def main(page: Path, out: Path, /, *, chromium: str | None = None) -> int:
-    """Print a page; returns the exit status."""
+def main(page: Path, out: Path, /, *, chromium: str | None = None) -> None:
+    """Print a page."""
     chromium = chromium or shutil.which("chromium") or shutil.which("google-chrome")
-    name = Path(__file__).name
     if not page.is_file():
-        print(f"{name}: there is no page {page}; make html or make page writes it", file=sys.stderr)
-        return 1
+        raise FileNotFoundError(f"there is no page {page}; make html or make page writes it")
     if not chromium:
-        print(f"{name}: needs Chromium; --chromium says where it is", file=sys.stderr)
-        return 1
+        raise FileNotFoundError("a paper needs Chromium; --chromium says where it is")
     out.parent.mkdir(parents=True, exist_ok=True)
-    from playwright.sync_api import Error
-
-    try:
-        print_page(page, out, chromium)
-    except Error as error:
-        print(f"{name}: Chromium cannot print: {error}", file=sys.stderr)
-        return 1
+    print_page(page, out, chromium)
     print(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
-    return 0

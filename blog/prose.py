@@ -42,7 +42,7 @@ HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 parse = functools.partial(BeautifulSoup, features="html.parser")  # a piece of HTML as a tree
 
 
-class PageError(Exception):
+class PageError(ValueError):
     """The notebook cannot become a page; the message says why."""
 
 

@@ -38,10 +38,12 @@ def test_what_is_written_takes_its_place_when_it_is_whole(monkeypatch, tmp_path)
     companion.whole(mine, b"new")
     assert mine.read_bytes() == b"new" and len([*tmp_path.iterdir()]) == 1
     shutil.copy(ROOT / "practice" / "clinic.ipynb", mine)
-    with pytest.raises(SystemExit, match="is the notebook itself"):
-        page.main(mine, mine)
-    with pytest.raises(ValueError, match="is the notebook itself"):
-        editions.main("apply", "zh", mine, mine)
+    for overwritten in (
+        lambda: page.main(mine, mine),
+        lambda: editions.main("apply", "zh", mine, mine),
+    ):
+        with pytest.raises(ValueError, match="is the notebook itself"):
+            overwritten()
 
 
 def first_cells(name: str, heading: str) -> list[nbformat.NotebookNode]:

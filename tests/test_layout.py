@@ -115,19 +115,3 @@ def test_a_room_that_was_read_for_it_reads_easily(room):
     limits = reading_costs.LIMITS | reading_costs.DENSER.get(room, {})
     over = {name: counts[name] for name, limit in limits.items() if counts[name] > limit}
     assert counts["lines"] > 1000 and not over, "\n".join([str(over), *places])
-
-
-def test_what_makes_reading_slow_is_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading_costs, "ROOT", tmp_path)
-    path = tmp_path / "room.py"
-    path.write_text(
-        "def f(x):\n"
-        "    found, lines = g(x), 1\n"
-        "    reason = f'{x} is odd'\n"
-        "    for line in lines if x else ():\n"
-        "        warn(f'{reason}: stop')\n"
-    )
-    counts, places = reading_costs.costs([path])
-    for name in ("packed assignments", "loops over a choice", "messages of fragments"):
-        assert counts[name] == 1
-    assert counts["longest function"] == 4 and "the name found" in " ".join(places)
