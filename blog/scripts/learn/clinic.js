@@ -1,7 +1,7 @@
 // A patient of the page's clinic: the small model with a mistake of practice/mistakes, and the
 // tests that can be ordered. What they measure has the names and bounds of practice/examine.py. The
 // tests of TESTS need a fresh model, and are made when they are ordered; `trained` needs a trained
-// one, whose row is in patients.jsonl.
+// one, whose row is in patients.jsonl. As a worker, it makes one of TESTS.
 
 import { logSoftmax } from "../model/tensors.js";
 import { batch, gradient, update } from "./learning.js";
@@ -10,6 +10,7 @@ import { forward, generator, greedy_decode, SPECIALS } from "./small_model.js";
 import * as tasks from "./tasks.js";
 
 /** @typedef {ReturnType<typeof patient>} Fresh */
+/** @typedef {{ test: string, slip: string | null, seed: number }} Order */
 
 const { BOS, EOS } = SPECIALS;
 
@@ -38,21 +39,18 @@ function predict(model, pairs) {
   );
 }
 
-/** The mean loss, position t against letter t + 1, from the log-probabilities alone.
- *  @param {SmallModel} model @param {Pair[]} pairs */
-const own_loss = (model, pairs) =>
+/** The mean loss, position t against letter t + 1, from the log-probabilities alone. */
+const own_loss = (/** @type {SmallModel} */ model, /** @type {Pair[]} */ pairs) =>
   mean(predict(model, pairs).flatMap((rows, i) => rows.map((row, t) => -row[pairs[i].tgt[t + 1]])));
 
-/** How far predictions (pairs)(T)(V) have moved, place by place.
- *  @param {number[][][]} before @param {number[][][]} after */
-const moved = (before, after) =>
+/** How far predictions (pairs)(T)(V) have moved, place by place. */
+const moved = (/** @type {number[][][]} */ before, /** @type {number[][][]} */ after) =>
   before[0].map((_, t) =>
     Math.max(...before.flatMap((rows, i) => after[i][t].map((x, k) => Math.abs(x - rows[t][k])))),
   );
 
-/** A fresh model with this mistake, the pairs of the tests, and pairs of equal lengths.
- *  @param {string | null} slip @param {number} seed */
-export function patient(slip, seed = 0) {
+/** A fresh model with this mistake, the pairs of the tests, and pairs of equal lengths. */
+export function patient(/** @type {string | null} */ slip, /** @type {number} */ seed = 0) {
   const task = tasks.make("numbers", seed);
   const { letters } = task;
   const random = generator(seed + 9);
@@ -194,9 +192,8 @@ const share_right = (scores, target) =>
     ),
   );
 
-/** What a trained model shows: the last numbers of its row.
- *  @param {Fresh} patient @param {SmallModel} model */
-function trained(patient, model) {
+/** What a trained model shows: the last numbers of its row. */
+function trained(/** @type {Fresh} */ patient, /** @type {SmallModel} */ model) {
   const pairs = patient.task.held_out.slice(0, 60);
   const answers = pairs.map((pair) => written(model, pair));
   const fed = pairs
@@ -228,3 +225,6 @@ export function row(slip, seed, stretches = 60) {
     ...trained(patient(slip, seed), run.model),
   };
 }
+
+globalThis.onmessage = (/** @type {MessageEvent<Order>} */ { data: { test, slip, seed } }) =>
+  postMessage(TESTS[test](patient(slip, seed)));

@@ -15,28 +15,16 @@ export const batch = (pairs, ways = PAPER) =>
     return { src, read, predict: ways.shift ? tgt.slice(ways.shift) : read };
   });
 
-/** @param {SmallModel} model @param {Matrix} logits @param {Row[]} rows
- *  @param {number} smoothing */
-function loss_of(model, logits, rows, smoothing) {
-  const targets = rows.flatMap((row) => row.predict);
-  return smoothed_loss(logits, targets, smoothing, model.specials.PAD);
-}
-
 /** Set the gradient of the mean loss per target token; returns that loss.
  *  @param {SmallModel} model @param {Pair[]} pairs */
 export function gradient(model, pairs, { smoothing = 0, shift = true } = {}) {
   if (model.ways.clears) for (const p of Object.values(model.parameters)) p.grad.fill(0);
   const rows = batch(pairs, shift ? model.ways : { ...PAPER, shift: 0 });
   const { logits, tape } = forward(model, rows);
-  const loss = loss_of(model, logits, rows, smoothing);
+  const targets = rows.flatMap(({ predict }) => predict);
+  const loss = smoothed_loss(logits, targets, smoothing, model.specials.PAD);
   backward(tape);
   return loss;
-}
-
-/** The mean loss per target token. @param {SmallModel} model @param {Pair[]} pairs */
-export function mean_loss(model, pairs, smoothing = 0) {
-  const rows = batch(pairs);
-  return loss_of(model, forward(model, rows).logits, rows, smoothing);
 }
 
 /** Equation (3).
@@ -86,9 +74,8 @@ function add_wrong(model, rows, from, wrong) {
 }
 
 /** The places of the pairs that greedy decoding gets wrong: it is right if it is right after each
- *  beginning of the true tokens.
- *  @param {SmallModel} model @param {Pair[]} pairs */
-export function wrong_pairs(model, pairs) {
+ *  beginning of the true tokens. */
+export function wrong_pairs(/** @type {SmallModel} */ model, /** @type {Pair[]} */ pairs) {
   /** @type {Set<number>} */
   const wrong = new Set();
   const rows = batch(pairs);
@@ -107,7 +94,3 @@ export function wrong_pairs(model, pairs) {
   }
   return [...wrong].sort((a, b) => a - b);
 }
-
-/** The share of the pairs that greedy decoding gets right.
- *  @param {SmallModel} model @param {Pair[]} pairs */
-export const exact = (model, pairs) => 1 - wrong_pairs(model, pairs).length / pairs.length;

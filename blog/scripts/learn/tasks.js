@@ -83,9 +83,8 @@ export const TASKS = {
   },
 };
 
-/** A task: its letters, pairs from texts, batches, and pairs that are never learned from.
- *  @param {string} name @param {number} seed */
-export function make(name, seed) {
+/** A task: its letters, pairs from texts, batches, and pairs that are never learned from. */
+export function make(/** @type {string} */ name, /** @type {number} */ seed) {
   const random = generator(seed);
   const { texts, make } = TASKS[name];
   const letters = ["<pad>", "<s>", "</s>", "<unk>", ...[...new Set(texts)].sort()];

@@ -53,8 +53,7 @@ export class CachedDecoder {
    *  no vector stays as it was, and all are computed anew. */
   anew() {
     const { model } = this;
-    /** @param {Attention} attn @param {Vectors} y */
-    const everything = (attn, y) => {
+    const everything = (/** @type {Attention} */ attn, /** @type {Vectors} */ y) => {
       const all = attn.keysValues(y);
       return y.map(() => all);
     };

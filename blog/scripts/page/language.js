@@ -1,8 +1,7 @@
 // What figures and pages share: their words in the page's language, and what is open on paper. A
 // page in another language has a dictionary, `WORDS`, before this script.
 
-/** @param {string | undefined} text */
-export const rightToLeft = (text = "") =>
+export const rightToLeft = (/** @type {string | undefined} */ text = "") =>
   /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u.test(text);
 
 /** That of a text's first letter, for what is filled by a script while it isn't shown: Chromium

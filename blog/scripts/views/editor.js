@@ -31,8 +31,7 @@ export function startEditors() {
 /** What was written, by function. @type {Record<string, string>} */
 const written = recall("mine", {});
 
-/** @param {string} name @param {string} code */
-function keep(name, code) {
+function keep(/** @type {string} */ name, /** @type {string} */ code) {
   written[name] = code;
   remember("mine", written);
 }
@@ -124,8 +123,7 @@ class Editor {
     this.stop.hidden = !is;
   }
 
-  /** @param {string} className @param {(Node | string)[]} content */
-  show(className, ...content) {
+  show(/** @type {string} */ className, /** @type {(Node | string)[]} */ ...content) {
     this.output.className = className;
     this.output.replaceChildren(...content);
   }

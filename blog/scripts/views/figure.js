@@ -72,7 +72,6 @@ export class Figure {
       kind: /** @type {Kind} */ ("cross"),
       layer: 0,
       head: /** @type {Head} */ ("mean"),
-      words: false,
       ...options.state,
     };
   }

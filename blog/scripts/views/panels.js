@@ -14,8 +14,8 @@ export { bars, code, numbers, row, size } from "./panels/parts.js";
 /** @typedef {import("./panels/kinds.js").Chosen} Chosen */
 /** @typedef {keyof Chosen} Choice */
 /** @typedef {Awaited<ReturnType<typeof look>>} Facts */
-/** Where panels are, and what is chosen in all of them. @typedef {HTMLElement & {
- *    begins?: Element, chosen?: Record<string, string> }} Host */
+/** Where panels are, and what is chosen in all of them.
+ *  @typedef {HTMLElement & { chosen?: Record<string, string> }} Host */
 /** @typedef {import("../model/jobs.js").Facts} Computed */
 /** What the model computes, `facts`, is asked for when a panel is seen.
  *  @typedef {{ engine: Engine, sentence: string, switches?: Switches,
@@ -106,8 +106,7 @@ class Panel {
   whose = el("span", { class: "panel-whose" });
   body = el("div", { class: "panel-body", ariaBusy: "true" }); // until it shows what is followed
 
-  /** @param {Host} host @param {string} name */
-  constructor(host, name) {
+  constructor(/** @type {Host} */ host, /** @type {string} */ name) {
     const [title, choices, draw] = PANELS[name];
     this.host = host;
     this.chosen = host.chosen ??= {};
@@ -130,8 +129,7 @@ class Panel {
     this.watch();
   }
 
-  /** @param {string} title @param {Choice} choice */
-  control(title, choice) {
+  control(/** @type {string} */ title, /** @type {Choice} */ choice) {
     const control =
       choice === "other" ? el("input", { type: "text", size: 36, dir: "auto" }) : el("select");
     control.setAttribute("aria-label", `${title}: ${CHOICES[choice]}`);
@@ -243,10 +241,7 @@ class Panel {
 }
 
 /** Put a panel into an element. @param {Host} host @param {string} name */
-export function add(host, name) {
-  host.chosen ??= {};
-  panels.push(new Panel(host, name));
-}
+export const add = (host, name) => void panels.push(new Panel(host, name));
 
 /** @param {Engine} engine @param {string} sentence @param {Switches} [switches] */
 export function follow(engine, sentence, switches) {

@@ -29,26 +29,19 @@ export function withHead(switches, kind, place) {
  *  @typedef {{ name: string, text: string, title: string, isOn: (switches: Switches) => boolean,
  *    turned: (switches: Switches, on: boolean) => Switches }} Switch */
 
-/** @param {"positions" | "scaling" | "mask"} name @param {string} text @param {string} title
- *  @returns {Switch} */
-const flag = (name, text, title) => ({
-  ...{ name, text, title },
-  isOn: (switches) => switches[name],
-  turned: (switches, on) => ({ ...switches, [name]: on }),
-});
+/** @type {["positions" | "scaling" | "mask", string, string][]} */
 const FLAGS = [
-  flag("positions", say("positions"), say("The positions that are added to the German words")),
-  flag(
-    "scaling",
-    say("÷ √dₖ"),
-    say("The division of attention’s scores by the square root of d_k"),
-  ),
-  flag(
-    "mask",
-    say("mask"),
-    say("The mask that hides what a word of the translation is followed by"),
-  ),
+  ["positions", say("positions"), say("The positions that are added to the German words")],
+  ["scaling", say("÷ √dₖ"), say("The division of attention’s scores by the square root of d_k")],
+  ["mask", say("mask"), say("The mask that hides what a word of the translation is followed by")],
 ];
+/** @returns {Switch[]} */
+const flags = () =>
+  FLAGS.map(([name, text, title]) => ({
+    ...{ name, text, title },
+    isOn: (switches) => switches[name],
+    turned: (switches, on) => ({ ...switches, [name]: on }),
+  }));
 
 /** A kind of attention, all its heads. @param {Kind} name @param {string} text
  *  @param {string} title @param {string[]} places of its heads @returns {Switch} */
@@ -57,9 +50,8 @@ const attention = (name, text, title, places) => ({
   isOn: ({ off }) => off[name].length < places.length,
   turned: ({ off, ...others }, on) => ({ ...others, off: { ...off, [name]: on ? [] : places } }),
 });
-/** Those of the page's first screen: its sentence needs each.
- *  @param {string[]} places @returns {Switch[]} */
-const firstOnes = (places) => [
+/** Those of the page's first screen: its sentence needs each. @returns {Switch[]} */
+const firstOnes = (/** @type {string[]} */ places) => [
   attention("cross", say("looks at the German sentence"), say("Cross-attention"), places),
   attention("decoder", say("looks at its own words"), say("The decoder’s self-attention"), places),
 ];
@@ -72,11 +64,13 @@ const KINDS = { encoder: say("encoder"), decoder: say("decoder"), cross: say("cr
 export function switchBoxes({ N, h }, changed, isFirst = false) {
   let shown = asBuilt();
   const places = Array.from({ length: N * h }, (_, i) => `${1 + Math.floor(i / h)} ${1 + (i % h)}`);
-  const boxes = (isFirst ? firstOnes(places) : FLAGS).map(({ name, text, title, isOn, turned }) => {
-    const box = el("input", { type: "checkbox", name });
-    box.addEventListener("change", () => changed(turned(shown, box.checked)));
-    return { box, isOn, label: el("label", { title }, box, ` ${text}`) };
-  });
+  const boxes = (isFirst ? firstOnes(places) : flags()).map(
+    ({ name, text, title, isOn, turned }) => {
+      const box = el("input", { type: "checkbox", name });
+      box.addEventListener("change", () => changed(turned(shown, box.checked)));
+      return { box, isOn, label: el("label", { title }, box, ` ${text}`) };
+    },
+  );
   const heads = headList(places);
   heads.addEventListener("change", () => {
     const [kind, place] = heads.value.split(":");
@@ -110,8 +104,7 @@ function headList(/** @type {string[]} */ places) {
   return el("select", { name: "off" }, el("option", { value: "" }, say("none")), ...groups);
 }
 
-/** @param {HTMLSelectElement} list @param {Off} off */
-function showHeads(list, off) {
+function showHeads(/** @type {HTMLSelectElement} */ list, /** @type {Off} */ off) {
   list.querySelector("[value=several]")?.remove();
   const places = Object.entries(off).flatMap(([kind, heads]) => heads.map((at) => `${kind}:${at}`));
   const isSeveral = places.length > 1;

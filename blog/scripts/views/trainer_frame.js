@@ -8,7 +8,7 @@ import { say } from "../page/language.js";
 import { startWorker } from "../page/worker.js";
 import { examples_of } from "./frame_parts.js";
 import { Chart } from "./trainer_curve.js";
-import { draw_map, fill, make_screen, PARTS, TASKS, text_of, WHY } from "./trainer_screen.js";
+import { $, draw_map, draw_screen, inputs, PARTS, TASKS, text_of, WHY } from "./trainer_screen.js";
 
 /** @import { Settings } from "../learn/tasks.js" */
 /** @import { Message, Report } from "../learn/trainer_worker.js" */
@@ -53,8 +53,7 @@ class Trainer {
   wanted = false; // the reader wants it to train, in sight or not
   /** @type {Worker | null} */
   worker = null;
-  screen = make_screen();
-  chart = new Chart(this.screen.curve, PEAK);
+  chart = new Chart($("curve"), PEAK);
 
   constructor(/** @type {Row[]} */ rows) {
     this.rows = rows;
@@ -67,8 +66,8 @@ class Trainer {
   settings() {
     const value = (/** @type {HTMLInputElement | HTMLSelectElement} */ input) =>
       input instanceof HTMLInputElement ? input.checked : Number(input.value);
-    const parts = this.screen.inputs.map((input) => [input.dataset.key, value(input)]);
-    return { task: this.screen.task.value, seed: this.seed, ...Object.fromEntries(parts) };
+    const parts = inputs().map((input) => [input.dataset.key, value(input)]);
+    return { task: $("task").value, seed: this.seed, ...Object.fromEntries(parts) };
   }
 
   /** What the fresh model has otherwise than the whole one. @returns {Change} */
@@ -81,25 +80,25 @@ class Trainer {
 
   /** Trainings of all seeds that were made beforehand. */
   rows_with(/** @type {Change} */ change) {
-    const { value } = this.screen.task;
+    const { value } = $("task");
     const text = text_of_change(change);
     return this.rows.filter((row) => row.task === value && text_of_change(row.change) === text);
   }
 
-  own_text = () => this.screen.own.value.trim().toLowerCase();
+  own_text = () => $("own").value.trim().toLowerCase();
 
   // --- a run ---
 
   send = (/** @type {Message} */ message) => this.worker?.postMessage(message);
 
   begin(wanted = false) {
-    const { screen, run } = this;
+    const { run } = this;
     this.worker ??= startWorker(source, (/** @type {Report} */ report) => this.hear(report));
     if (run.curve.length > FEW_POINTS) this.run_before = run;
     const { total, tokens } = run;
-    this.run = { ...fresh_run(run.number + 1, screen.task.value), total, tokens };
+    this.run = { ...fresh_run(run.number + 1, $("task").value), total, tokens };
     this.wanted = wanted;
-    screen.choices.hidden = true;
+    $("choices").hidden = true;
     this.send({ begin: this.settings(), number: this.run.number, own: this.own_text() });
     if (wanted) this.send({ run: true });
     this.compare();
@@ -113,7 +112,7 @@ class Trainer {
         say("{share} (seed {seed})", { share: percent(last_score(row)), seed: row.seed }),
       )
       .join(say(", "));
-    this.screen.before.textContent = shares
+    $("before").textContent = shares
       ? say("Trained beforehand, right in the end: {shares}", { shares })
       : say("Nothing was trained beforehand with these settings.");
   }
@@ -152,20 +151,19 @@ class Trainer {
 
   /** @param {Report} report @param {Update | undefined} last */
   show_state({ step, total, running }, last) {
-    const { screen } = this;
     const finished = step >= total;
-    screen.run.textContent = running ? say("❚❚ Pause") : say("▶ Train");
+    $("run").textContent = running ? say("❚❚ Pause") : say("▶ Train");
     // a button that is disabled loses it
-    if (finished && document.activeElement === screen.run) screen.again.focus();
-    screen.run.disabled = screen.step.disabled = finished;
-    screen.state.ariaLive = running ? "off" : "polite";
+    if (finished && document.activeElement === $("run")) $("again").focus();
+    $("run").disabled = $("step").disabled = finished;
+    $("state").ariaLive = running ? "off" : "polite";
     const values = {
       seed: this.seed,
       step: step.toLocaleString("en"),
       total: total.toLocaleString("en"),
       loss: last?.[1].toFixed(3),
     };
-    screen.state.textContent = say(
+    $("state").textContent = say(
       last
         ? "update {step} of {total}, loss {loss}, seed {seed}"
         : "update {step} of {total}, seed {seed}",
@@ -187,18 +185,17 @@ class Trainer {
     ];
     const why = this.why(exact, loss, finished);
     if (why) lines.push(WHY[why]);
-    this.screen.exact.textContent = lines.join("\n");
+    $("exact").textContent = lines.join("\n");
     const texts = examples.map(({ source, target, written }) => [
       source,
       target,
       written.at(-1) === "</s>" ? text_of(written) : `${text_of(written)}…`,
     ]);
-    this.screen.examples.replaceChildren(...examples_of(texts));
+    $("examples").replaceChildren(...examples_of(texts));
   }
 
-  /** The missing part that explains what is seen.
-   *  @param {number} exact @param {number} loss @param {boolean} finished */
-  why(exact, loss, finished) {
+  /** The missing part that explains what is seen. */
+  why(/** @type {number} */ exact, /** @type {number} */ loss, /** @type {boolean} */ finished) {
     const blind = exact < 0.1 && loss < 0.1;
     const high = this.settings().rate > 1 && exact < 0.9;
     const seen = blind
@@ -210,10 +207,10 @@ class Trainer {
   }
 
   show_own(/** @type {Report} */ { own }) {
-    this.screen.answer.textContent = own
+    $("answer").textContent = own
       ? `${own.source} → ${text_of(own.written) || "–"}`
-      : TASKS[this.screen.task.value].allowed;
-    draw_map(this.screen.map, own);
+      : TASKS[$("task").value].allowed;
+    draw_map($("map"), own);
   }
 
   draw(/** @type {number} */ step) {
@@ -236,15 +233,14 @@ class Trainer {
   // --- a riddle: which part does a model lack that was trained beforehand? ---
 
   guess() {
-    const { screen } = this;
     const riddles = this.rows.filter(
       (row) =>
-        row.task === screen.task.value &&
+        row.task === $("task").value &&
         Object.keys(row.change).length === 1 &&
         last_score(row) < 0.9,
     );
     if (!riddles.length) return;
-    for (const input of screen.inputs) {
+    for (const input of inputs()) {
       const usual = USUAL[input.dataset.key ?? ""];
       if (input instanceof HTMLInputElement) input.checked = Boolean(usual);
       else input.value = String(usual);
@@ -253,11 +249,11 @@ class Trainer {
     const riddle = riddles[Math.floor(Math.random() * riddles.length)];
     this.run.riddle = riddle;
     this.draw(0);
-    fill(screen.map, []);
-    for (const element of [screen.state, screen.answer, screen.before]) element.textContent = "";
-    screen.run.textContent = say("▶ Train"); // the training under way has ended
-    screen.run.disabled = screen.step.disabled = false;
-    screen.exact.textContent = say(
+    draw_map($("map"), null);
+    for (const element of [$("state"), $("answer"), $("before")]) element.textContent = "";
+    $("run").textContent = say("▶ Train"); // the training under way has ended
+    $("run").disabled = $("step").disabled = false;
+    $("exact").textContent = say(
       "The dashed curve is that of a model that lacks one thing. In the end {share} of those it has never learned from were right; five of them below. What is missing?",
       { share: percent(last_score(riddle)) },
     );
@@ -266,7 +262,7 @@ class Trainer {
       target,
       text_of([written.replace("</s>", "")]),
     ]);
-    screen.examples.replaceChildren(...examples_of(texts));
+    $("examples").replaceChildren(...examples_of(texts));
     this.offer([...new Set(riddles.map((row) => Object.keys(row.change)[0]))], riddle);
   }
 
@@ -283,12 +279,12 @@ class Trainer {
       const choice = button(names[key], () => {
         choice.textContent = `${names[key]} ${right ? "✓" : "✗"}`;
         const lines = [say("Yes. Take it away yourself, and train."), WHY[key] ?? ""];
-        if (right) this.screen.exact.textContent = lines.join("\n");
+        if (right) $("exact").textContent = lines.join("\n");
       });
       return choice;
     });
-    this.screen.choices.hidden = false;
-    this.screen.choices.replaceChildren(...buttons);
+    $("choices").hidden = false;
+    $("choices").replaceChildren(...buttons);
   }
 
   // --- what the reader does ---
@@ -306,27 +302,26 @@ class Trainer {
   }
 
   choose_task() {
-    const { question, example } = TASKS[this.screen.task.value];
+    const { question, example } = TASKS[$("task").value];
     shrink();
-    this.screen.question.textContent = question;
-    this.screen.own.value = example;
+    $("ask").textContent = question;
+    $("own").value = example;
     this.begin();
   }
 
   listen() {
-    const { screen } = this;
-    screen.run.onclick = () => this.run_or_pause();
-    screen.step.onclick = () => this.step();
-    screen.again.onclick = () => this.begin();
-    screen.other.onclick = () => {
+    $("run").onclick = () => this.run_or_pause();
+    $("step").onclick = () => this.step();
+    $("again").onclick = () => this.begin();
+    $("other").onclick = () => {
       this.seed += 1;
       this.begin(this.wanted);
     };
-    screen.guess.onclick = () => this.guess();
+    $("guess").onclick = () => this.guess();
     // who was training goes on with the new model
-    for (const input of screen.inputs) input.onchange = () => this.begin(this.wanted);
-    screen.task.onchange = () => this.choose_task();
-    screen.own.oninput = () => this.send({ own: this.own_text() });
+    for (const input of inputs()) input.onchange = () => this.begin(this.wanted);
+    $("task").onchange = () => this.choose_task();
+    $("own").oninput = () => this.send({ own: this.own_text() });
     // nothing is computed out of sight
     watch([document.body], (in_sight) => {
       if (in_sight && !this.worker) this.begin();
@@ -335,5 +330,6 @@ class Trainer {
   }
 }
 
+draw_screen();
 const [rows] = globalThis.GIVEN;
 new Trainer(rows);

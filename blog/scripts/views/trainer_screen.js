@@ -94,47 +94,12 @@ const SCREEN = `
   <p class="learn-note">${say("cross-attention: a row for each letter that is written, a column for each that is read; ⏎ is the end")}</p>
   <p class="learn-note">${say("An encoder-decoder of 6,000 weights learns in your browser, from nothing. Take a part away, which begins anew, and see what it was for.")}</p>`;
 
-/** Draw the screen; returns its elements by name. */
-export function make_screen() {
-  document.body.innerHTML = SCREEN;
-  /** @template {keyof HTMLElementTagNameMap} Tag @param {Tag} tag @param {string} name */
-  const learn = (tag, name) =>
-    /** @type {HTMLElementTagNameMap[Tag]} */ (document.querySelector(`${tag}#learn-${name}`));
-  return {
-    run: learn("button", "run"),
-    step: learn("button", "step"),
-    again: learn("button", "again"),
-    other: learn("button", "other"),
-    guess: learn("button", "guess"),
-    task: learn("select", "task"),
-    own: learn("input", "own"),
-    examples: learn("table", "examples"),
-    map: learn("table", "map"),
-    inputs: /** @type {(HTMLInputElement | HTMLSelectElement)[]} */ (all("[data-key]")),
-    state: byId("learn-state"),
-    curve: byId("learn-curve"),
-    exact: byId("learn-exact"),
-    before: byId("learn-before"),
-    choices: byId("learn-choices"),
-    question: byId("learn-ask"),
-    answer: byId("learn-answer"),
-  };
-}
-
-/** A cell: a heading with a scope, or a weight.
- *  @typedef {{ scope?: "row" | "col", text?: string, weight?: number }} Cell */
-
-/** Show rows of cells. @param {HTMLTableElement} table @param {Cell[][]} rows */
-export const fill = (table, rows) =>
-  table.replaceChildren(...rows_of(rows.map((cells) => cells.map(cell_of))));
-
-/** @param {Cell} cell */
-function cell_of({ scope, text = "", weight }) {
-  const cell = el(scope ? "th" : "td", {}, text);
-  if (scope) cell.scope = scope;
-  if (weight !== undefined) cell.style.setProperty("--w", weight.toFixed(2));
-  return cell;
-}
+/** An element of the screen, which is drawn before. @param {string} name */
+export const $ = (name) => /** @type {Control} */ (byId(`learn-${name}`));
+export const draw_screen = () => (document.body.innerHTML = SCREEN);
+/** What the fresh model has. */
+export const inputs = () =>
+  /** @type {(HTMLInputElement | HTMLSelectElement)[]} */ (all("[data-key]"));
 
 /** Letters as a text without the end; a second beginning is a dot. @param {string[]} letters */
 export const text_of = (letters) =>
@@ -143,25 +108,24 @@ export const text_of = (letters) =>
     .join("")
     .replaceAll("<s>", "·");
 
-/** @param {string | undefined} letter */
-const letter_text = (letter) => letter?.replace("</s>", "⏎") ?? "";
-
 /** Cross-attention, the mean of the heads.
  *  @param {HTMLTableElement} table
  *  @param {{ source: string, target: string, written: string[], weights: number[][][] } | null} own
  *    weights (T)(h)(S) */
 export function draw_map(table, own) {
-  if (!own) return fill(table, []);
-  const columns = [...own.source, "</s>"];
-  /** @type {Cell[]} */
-  const head = columns.map((letter) => ({ scope: "col", text: letter_text(letter) }));
-  /** @type {Cell[][]} */
+  if (!own) return table.replaceChildren();
+  /** @param {"row" | "col"} scope @param {string} letter */
+  const head = (scope, letter = "") => el("th", { scope }, letter.replace("</s>", "⏎"));
+  const letters = [...own.source, "</s>"];
+  /** @type {HTMLElement[][]} */
   const body = own.weights.map((heads, t) => [
-    { scope: "row", text: letter_text(own.written[t]) },
-    ...columns.map((_, s) => ({
-      weight: heads.reduce((sum, weights) => sum + weights[s], 0) / heads.length,
-    })),
+    head("row", own.written[t]),
+    ...letters.map((_, s) => {
+      const weight = heads.reduce((sum, weights) => sum + weights[s], 0) / heads.length;
+      return el("td", { style: `--w: ${weight.toFixed(2)}` });
+    }),
   ]);
-  while (body.length < own.target.length + 1) body.push([{}]); // as high as it will be
-  fill(table, [[{}, ...head], ...body]);
+  while (body.length < own.target.length + 1) body.push([el("td")]); // as high as it will be
+  const columns = letters.map((letter) => head("col", letter));
+  table.replaceChildren(...rows_of([[el("td"), ...columns], ...body]));
 }

@@ -57,13 +57,7 @@ function labels({ logP, score }, name, { x, y }) {
   ];
 }
 
-/** @param {BeamNode} node @param {string} token */
-function describe({ step, p, logP, score }, token) {
+function describe(/** @type {BeamNode} */ { step, p, logP }, /** @type {string} */ token) {
   const values = { step, token, p: percent(Math.exp(p)), logP: logP.toFixed(2) };
-  return score === undefined
-    ? say("step {step}: {token}, {p}, log-probability in all {logP}", values)
-    : say("step {step}: {token}, {p}, log-probability in all {logP}, score {score}", {
-        ...values,
-        score: score.toFixed(2),
-      });
+  return say("step {step}: {token}, {p}, log-probability in all {logP}", values);
 }

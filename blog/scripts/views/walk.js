@@ -5,7 +5,7 @@ import { overThePage } from "../page/dialog.js";
 import { all, button, el } from "../page/dom.js";
 import { liveContent } from "../page/engine.js";
 import { interlinear } from "../page/gloss.js";
-import * as Guesses from "../page/guesses.js";
+import { countGuess, guessesText } from "../page/predictions.js";
 import { say } from "../page/language.js";
 import { copyOf, shape } from "../page/svg.js";
 import { look } from "./panels.js";
@@ -148,7 +148,7 @@ class Walk {
     const answers = el("div", { className: "walk-answers" });
     const told = el("div");
     const answer = (/** @type {string} */ choice) => {
-      if (!(stop in answered)) Guesses.add(choice === right);
+      if (!(stop in answered)) countGuess(choice === right);
       answered[stop] = choice;
       this.nameNext();
       const results = names.map((name) => {
@@ -156,7 +156,7 @@ class Walk {
         const className = { "✓": "right", "✗": "wrong", "": "" }[mark];
         return el("span", { className }, `${name} ${mark}`);
       });
-      answers.replaceChildren(...results, el("small", {}, Guesses.text()));
+      answers.replaceChildren(...results, el("small", {}, guessesText()));
       told.replaceChildren(
         ...tell(facts).map((piece) => (typeof piece === "string" ? el("p", {}, piece) : piece)),
       );

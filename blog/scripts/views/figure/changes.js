@@ -18,7 +18,7 @@ import { KINDS } from "./maps.js";
 /** @returns {Changes} */
 export const none = () => ({ hidden: new Set(), taken: null });
 
-/** Whether "Restore all" would do something. @param {Figure} figure */
+/** Whether "Undo" would do something. @param {Figure} figure */
 export const restorable = ({ changes, state }) =>
   changes.hidden.size > 0 || changesModel(state.switches);
 
@@ -60,7 +60,7 @@ function list(/** @type {Figure} */ { changes: { hidden }, result, state, names 
   const zeroed = others.flatMap((kind) =>
     off[kind].map((place) => `${KINDS[kind].name.toLowerCase()} ${place.replace(" ", "/")}`),
   );
-  const name = (/** @type {number} */ i) => `“${names.spell(result.source, [i])}”`;
+  const name = (/** @type {number} */ i) => `“${names.spell(result.source, i)}”`;
   const joined = (/** @type {string[]} */ texts) => ({ names: texts.join(say(", ")) });
   return [
     ...gone.map((kind) => WITHOUT[kind]),
@@ -89,13 +89,13 @@ export function compare(/** @type {Figure} */ figure) {
   const changed = list(figure);
   for (const id of ["compared", "effect"]) {
     $(id).hidden = !changed.length || (id === "effect" && !changesModel(state.switches));
-    $(id).replaceChildren(...changed, ...effect(figure));
+    const undo = button(say("Undo"), () => {
+      figure.restore();
+      (id === "effect" ? $("head") : figure.all("#source [tabindex='0']")[0]).focus();
+    });
+    const undoing = restorable(figure) ? [" ", undo] : [];
+    $(id).replaceChildren(...changed, ...effect(figure), ...undoing);
   }
-  const undo = button(say("Undo"), () => {
-    figure.restore();
-    figure.all("#source [tabindex='0']")[0].focus();
-  });
-  if (restorable(figure)) $("compared").append(" ", undo);
   tellChoices(figure);
 }
 

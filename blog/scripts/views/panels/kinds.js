@@ -2,7 +2,7 @@
 
 import { dot, largest, softmax } from "../../model/tensors.js";
 import { el, percent } from "../../page/dom.js";
-import { say, told } from "../../page/language.js";
+import { say } from "../../page/language.js";
 import { tree } from "../tree.js";
 import * as Trust from "../trust.js";
 import {
@@ -15,7 +15,6 @@ import {
   row,
   scrolling,
   size,
-  symbol,
   top,
   wordTable,
 } from "./parts.js";
@@ -64,10 +63,9 @@ export const PANELS = {
           ),
         ];
       const highest = top(input[token]);
-      const place = symbol("PE", say("position {position}", { position: token }));
       return [
         row(say("embedding"), numbers(embedded[token], highest)),
-        row(place, numbers(positions[token], highest)),
+        row(say("position {position}", { position: token }), numbers(positions[token], highest)),
         row(say("sum"), numbers(input[token])),
       ];
     },
@@ -84,13 +82,8 @@ export const PANELS = {
         { chosen: [token, key], choose: (q, k) => choose({ token: q, key: k }) },
       ),
       ...cutting(f.source),
-      el(
-        "p",
-        {},
-        ...told(
-          "Each row adds up to 1; weights below .10 have a colour, but no number. With these weights, the row’s token gets the mean of all values {V}. Click a weight to see where it comes from.",
-          { V: symbol("V") },
-        ),
+      say(
+        "Each row adds up to 1; weights below .10 have a colour, but no number. With these weights, the row’s token gets the mean of all values V. Click a weight to see where it comes from.",
       ),
       causes(f, layer, head, token, key),
     ],
@@ -108,7 +101,7 @@ export const PANELS = {
         return el("span", {}, numbers(vector, highest), " ", text);
       };
       return [
-        row(symbol("x", say("the stream x")), show(before, scale)),
+        row(say("the stream x"), show(before, scale)),
         row(pre ? say("normalised, times the gain") : say("as it is"), show(normed)),
         row(say("attention’s output"), show(attended, scale)),
         row(pre ? say("their sum") : say("sum, normalised"), show(between, scale)),
@@ -315,8 +308,8 @@ function causes({ layers, config, german, switches }, layer, head, q, k) {
     "div",
     { class: "panel-causes" },
     el("p", {}, el("strong", {}, title)),
-    row(el("span", {}, ...told("query {Q}", { Q: symbol("Q") })), numbers(query, scale)),
-    row(el("span", {}, ...told("key {K}", { K: symbol("K") })), numbers(key, scale)),
+    row(say("query Q"), numbers(query, scale)),
+    row(say("key K"), numbers(key, scale)),
     row(say("{count} products", { count: width }), numbers(query.map((x, i) => x * key[i]))),
     row(say("their sum"), code(sum)),
     ...(switches?.scaling === false

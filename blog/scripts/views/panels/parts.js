@@ -16,9 +16,6 @@ export const top = (...vectors) =>
   Math.max(...vectors.map((vector) => Math.max(...[...vector].map(Math.abs))));
 /** @param {Node | string} name @param {Node | string} value */
 export const row = (name, value) => el("p", { class: "panel-row" }, el("span", {}, name), value);
-/** What the page lights up in its formulas. @param {string} letters */
-export const symbol = (letters, text = letters) =>
-  el("span", { class: "panel-symbol", "data-symbol": letters, tabindex: 0 }, text);
 export const cutting = (/** @type {...string[]} */ ...lists) =>
   lists.some((list) => list.length > MOST)
     ? [say("Only the first {count} tokens of a long sentence are drawn.", { count: MOST })]
