@@ -80,9 +80,7 @@ function controls(/** @type {Clinic} */ clinic, /** @type {Catalogue["mistakes"]
 }
 
 const CAPTION = say("The training loss; dotted: a healthy model with the same seed.");
-const INTRODUCTION = say(
-  "Each patient is the small model of German numbers, trained beforehand with one mistake in it, or with none. Order tests, name the mistake, and keep as many of your ten points as you can: a wrong name costs three. Words are letters and digits here.",
-);
+const INTRODUCTION = say`Each patient is the small model of German numbers, trained beforehand with one mistake in it, or with none. Order tests, name the mistake, and keep as many of your ten points as you can: a wrong name costs three. Words are letters and digits here.`;
 
 /** @param {Clinic} clinic @param {Catalogue["mistakes"]} mistakes */
 export function make_screen(clinic, mistakes) {
@@ -190,9 +188,7 @@ function explained(patient, healthy, { mistakes, tests }) {
   const ill = Words.say_measured(patient);
   if (patient.slip === null)
     return [
-      say(
-        "Not everything that learns slowly or badly is ill, and no test can show that something is well. Did you order one that could have shown an illness?",
-      ),
+      say`Not everything that learns slowly or badly is ill, and no test can show that something is well. Did you order one that could have shown an illness?`,
       say("Measured: {ill}.", { ill }),
     ];
   const { seen_by } = mistakes[patient.slip];

@@ -49,9 +49,7 @@ export const BARS = {
 
 /** @type {Record<string, string>} */
 export const CAPTIONS = {
-  wires: say(
-    "rows: predictions, columns: the word that is changed; framed: it moves a prediction before it",
-  ),
+  wires: say`rows: predictions, columns: the word that is changed; framed: it moves a prediction before it`,
   inventory: say("rows: queries, columns: keys, of one head"),
 };
 

@@ -75,9 +75,7 @@ const REFUSALS = {
   things: () => say("What the function gives isn't made of lists and numbers."),
   changed: () => say("The function changes what it is given, which others still need."),
   none: () =>
-    say(
-      "scores was asked about no ids at all. The decoder begins with bos: that is what it reads before it has written anything.",
-    ),
+    say`scores was asked about no ids at all. The decoder begins with bos: that is what it reads before it has written anything.`,
   odd: (id) =>
     say(
       "scores was asked about {id}, which isn't the id of a token. An id is the place of a score, not the score.",
@@ -113,9 +111,7 @@ const HINTS = [
   ],
   [
     /^NotImplementedError.*\n.*\[[^\]]*:[^\]]*:/,
-    say(
-      "MicroPython takes a slice with a step from lists only, and can’t delete it: write list(a)[::2], or make a new list.",
-    ),
+    say`MicroPython takes a slice with a step from lists only, and can’t delete it: write list(a)[::2], or make a new list.`,
   ],
   [/__getitem__/, say("MicroPython can’t pass on this method: write lambda i: a[i].")],
   [

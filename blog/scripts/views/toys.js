@@ -139,16 +139,12 @@ export const TOYS = [
       { name: say("and"), min: 0, max: 48, value: 8 },
     ],
     draw: clocks,
-    caption: say(
-      "Sine and cosine of a pair of dimensions are the tip of a clock's hand. The left clocks turn fast, the right ones hardly at all; 16 dimensions, blue and orange.",
-    ),
+    caption: say`Sine and cosine of a pair of dimensions are the tip of a clock's hand. The left clocks turn fast, the right ones hardly at all; 16 dimensions, blue and orange.`,
   },
   {
     heading: "fused-attention-tile-by-tile",
     sliders: [{ name: say("tiles read"), min: 1, max: 3, value: 1 }],
     draw: tile_by_tile,
-    caption: say(
-      "Six scores in tiles of two. The largest score and the sum relative to it are all that is kept.",
-    ),
+    caption: say`Six scores in tiles of two. The largest score and the sum relative to it are all that is kept.`,
   },
 ];

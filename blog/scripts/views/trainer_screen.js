@@ -36,21 +36,11 @@ export const TASKS = {
  *  others: with a loss of nothing, and nothing right.
  *  @type {Record<string, string>} */
 export const WHY = {
-  warmup: say(
-    "Here the rate has its usual peak from the first update. That costs much with some seeds and little with others; try the rate × 10 to see what its height does.",
-  ),
-  rate: say(
-    "The rate is too high for this model, with warmup and without: how high it is counts for more than how early.",
-  ),
-  positions: say(
-    "Without positions the encoder knows which letters it reads, but not in which order.",
-  ),
-  causal: say(
-    "In training it saw the letter that it was to predict, because nothing hid it, and learned to repeat that. Now it isn't there.",
-  ),
-  shift: say(
-    "In training it read the very letter that it was to predict, and learned to repeat that. Now it repeats what it wrote.",
-  ),
+  warmup: say`Here the rate has its usual peak from the first update. That costs much with some seeds and little with others; try the rate × 10 to see what its height does.`,
+  rate: say`The rate is too high for this model, with warmup and without: how high it is counts for more than how early.`,
+  positions: say`Without positions the encoder knows which letters it reads, but not in which order.`,
+  causal: say`In training it saw the letter that it was to predict, because nothing hid it, and learned to repeat that. Now it isn't there.`,
+  shift: say`In training it read the very letter that it was to predict, and learned to repeat that. Now it repeats what it wrote.`,
 };
 
 /** @param {number[]} values @param {number} first @param {(value: number) => string} name */

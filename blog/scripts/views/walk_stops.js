@@ -102,9 +102,7 @@ export const STOPS = [
       String(f.src.length),
     ],
     tell: (f) => [
-      say(
-        "The model reads numbers. Its vocabulary cuts the sentence into tokens, and each token has an id.",
-      ),
+      say`The model reads numbers. Its vocabulary cuts the sentence into tokens, and each token has an id.`,
       row(say("tokens"), code(f.source.join(" | "))),
       row(say("ids"), code(f.src.join("  "))),
       say("We follow “{token}”, token {id}.", { token: f.german[f.word], id: f.src[f.word] }),
@@ -154,9 +152,7 @@ export const STOPS = [
       1,
     ],
     tell: (f) => [
-      say(
-        "Attention does not know the order of what it reads. So each position has a vector of its own, of sines and cosines, and it is added.",
-      ),
+      say`Attention does not know the order of what it reads. So each position has a vector of its own, of sines and cosines, and it is added.`,
       row(say("position {position}", { position: f.word }), numbers(f.positions[f.word])),
       row(say("sum"), numbers(f.input[f.word])),
     ],
@@ -200,12 +196,8 @@ export const STOPS = [
     ],
     tell: (f) => [
       f.config.norm === "pre"
-        ? say(
-            "What attention found is added to what was there before: that is the residual connection. The figure is the paper’s, which normalises after the addition; our model does it before each sublayer instead, so the sum may grow.",
-          )
-        : say(
-            "What attention found is added to what was there before: that is the residual connection. Then the sum is normalised.",
-          ),
+        ? say`What attention found is added to what was there before: that is the residual connection. The figure is the paper’s, which normalises after the addition; our model does it before each sublayer instead, so the sum may grow.`
+        : say`What attention found is added to what was there before: that is the residual connection. Then the sum is normalised.`,
       row(say("before"), numbers(f.input[f.word])),
       row(say("after"), numbers(f.layer.between[f.word])),
       row_of_sizes(f.input[f.word], f.layer.between[f.word]),
@@ -260,9 +252,7 @@ export const STOPS = [
     title: say("The decoder reads what it has written"),
     whose: (f) => say("“{token}” looks at (last layer, head 1)", { token: f.written[f.step] }),
     ask: () => [
-      say(
-        "In training, the whole translation is there at once. What would the model learn if a token could look at the one after it?",
-      ),
+      say`In training, the whole translation is there at once. What would the model learn if a token could look at the one after it?`,
       [
         say("to copy that token, which it should predict"),
         say("to translate better, as it sees more"),
@@ -291,9 +281,7 @@ export const STOPS = [
       strongest(f.german, f.cross, 1)[0][0],
     ],
     tell: (f) => [
-      say(
-        "Its queries meet the keys of the memory. The mean over the heads of the layer before the last shows what it looks at before it writes the next token:",
-      ),
+      say`Its queries meet the keys of the memory. The mean over the heads of the layer before the last shows what it looks at before it writes the next token:`,
       bars(strongest(f.german, f.cross)),
     ],
   },

@@ -16,25 +16,19 @@ export const KINDS = {
     name: say("Encoder self-attention"),
     queries: "source",
     keys: "source",
-    explanation: say(
-      "Each source token (query, row) looks at all source tokens (keys, columns), including itself.",
-    ),
+    explanation: say`Each source token (query, row) looks at all source tokens (keys, columns), including itself.`,
   },
   decoder: {
     name: say("Decoder self-attention"),
     queries: "target",
     keys: "target",
-    explanation: say(
-      "Each target token that is read (query, row) looks at itself and at the tokens before it (keys, columns). The mask hides later ones.",
-    ),
+    explanation: say`Each target token that is read (query, row) looks at itself and at the tokens before it (keys, columns). The mask hides later ones.`,
   },
   cross: {
     name: say("Cross-attention"),
     queries: "predicted",
     keys: "source",
-    explanation: say(
-      "Each decoder position (query, row) reads one target token and predicts the next. To do so it looks at the source tokens in the encoder’s output (keys, columns).",
-    ),
+    explanation: say`Each decoder position (query, row) reads one target token and predicts the next. To do so it looks at the source tokens in the encoder’s output (keys, columns).`,
   },
 };
 

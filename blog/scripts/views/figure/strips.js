@@ -67,9 +67,7 @@ function drawTarget(/** @type {Figure} */ figure) {
     return listItem(figure, predicted, i, {}, classes, share);
   });
   $("target").replaceChildren(...items);
-  const underlined = say(
-    "It gave the underlined words less than 40%: in a test, only a third of such words were in the reference.",
-  );
+  const underlined = say`It gave the underlined words less than 40%: in a test, only a third of such words were in the reference.`;
   const verdict = judged.length ? Trust.verdict(judged) : "";
   $("sure").replaceChildren(verdict, el("span", { id: "underlined" }, " ", underlined));
   $("sure").classList.toggle("warning", judged.length > 0 && Trust.guessing(judged));

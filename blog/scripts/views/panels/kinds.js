@@ -58,9 +58,7 @@ export const PANELS = {
     ({ config, embedded, positions, input }, { token }) => {
       if (config.rotary)
         return [
-          say(
-            "This model adds no positions: each self-attention rotates its queries and keys (see Since 2017).",
-          ),
+          say`This model adds no positions: each self-attention rotates its queries and keys (see Since 2017).`,
         ];
       const highest = top(input[token]);
       return [
@@ -82,9 +80,7 @@ export const PANELS = {
         { chosen: [token, key], choose: (q, k) => choose({ token: q, key: k }) },
       ),
       ...cutting(f.source),
-      say(
-        "Each row adds up to 1; weights below .10 have a colour, but no number. With these weights, the row’s token gets the mean of all values V. Click a weight to see where it comes from.",
-      ),
+      say`Each row adds up to 1; weights below .10 have a colour, but no number. With these weights, the row’s token gets the mean of all values V. Click a weight to see where it comes from.`,
       causes(f, layer, head, token, key),
     ],
   ],
@@ -163,9 +159,7 @@ export const PANELS = {
         say("Weights of the cross-attention"),
       ),
       ...cutting(predicted, german),
-      say(
-        "Each row is a step, with the token that it writes: where the decoder looked before it wrote that.",
-      ),
+      say`Each row is a step, with the token that it writes: where the decoder looked before it wrote that.`,
     ],
   ],
   logits: [
@@ -180,9 +174,7 @@ export const PANELS = {
           written: written.slice(1, step + 1).join(" ") || say("nothing but <s>"),
         }),
         bars(largest(p, 6).map((id) => [label(id), p[id], id === ids[step + 1]])),
-        say(
-          "In brackets the logit; the bar is the probability. Bold: the token that the search took.",
-        ),
+        say`In brackets the logit; the bar is the probability. Bold: the token that the search took.`,
       ];
     },
   ],
@@ -214,9 +206,7 @@ export const PANELS = {
       return [
         scrolling(say("What each layer would say"), table),
         ...cutting(predicted),
-        say(
-          "The stronger the colour, the surer the layer. The last row is the translation, if the greedy choice is the beam’s.",
-        ),
+        say`The stronger the colour, the surer the layer. The last row is the translation, if the greedy choice is the beam’s.`,
       ];
     },
   ],
@@ -266,9 +256,7 @@ export const PANELS = {
         scrolling(say("Attention from another sentence"), table),
         names[0] === names[1]
           ? say("Here both sentences go on with the same token; choose another step.")
-          : say(
-              "Left the token that this sentence wants, right the one that the second wants. Whoever moves the probability carries the difference.",
-            ),
+          : say`Left the token that this sentence wants, right the one that the second wants. Whoever moves the probability carries the difference.`,
       ];
     },
   ],
