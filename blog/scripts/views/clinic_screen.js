@@ -221,6 +221,12 @@ export function describe_verdict(patient, healthy, catalogue, points) {
     ...(section
       ? [button(say("Read the section"), () => parent.postMessage({ section }, "*"))]
       : []),
-    el("p", {}, say("The clinic’s notebook, under Pages, has twelve models to repair."), " ", ...with_code(catalogue.next)),
+    el(
+      "p",
+      {},
+      say("The clinic’s notebook, under Pages, has twelve models to repair."),
+      " ",
+      ...with_code(catalogue.next),
+    ),
   ];
 }

@@ -241,7 +241,7 @@ export class Figure {
   }
 
   warn(/** @type {string} */ sentence) {
-    const { engine, content, result } = this;
+    const { engine, content } = this;
     const doubts = engine ? Trust.doubts(sentence, engine.tokenizer, content.language) : [];
     const isReady = this.options.first && gloss(sentence).length > 0;
     const note = isReady ? "" : say(engine?.note ?? "");
