@@ -411,26 +411,6 @@ def test_a_part_is_taken_away_from_the_model_on_the_page(shared_page):
     wait_until_whole(tab)
 
 
-def test_one_guesses_what_a_model_lacks(shared_page):
-    """One answer is right, and then it is said why; a training begins with the whole model."""
-    tab = shared_page(390)
-    tab.set_viewport_size({"width": 820, "height": 900})
-    panel = learning(tab)
-    panel.locator("#learn-run").click()
-    panel.locator("#learn-run", has_text="Pause").wait_for()
-    panel.locator("#learn-guess").click()
-    assert "Train" in panel.locator("#learn-run").inner_text()  # the one under way is over
-    choices = panel.locator("#learn-choices button")
-    assert choices.count() >= 4
-    for choice in choices.all():
-        choice.click()
-    assert sum("✓" in text for text in choices.all_inner_texts()) == 1
-    assert panel.locator("#learn-exact").inner_text().startswith("Yes.")
-    panel.locator("#learn-run").click()
-    panel.locator("#learn-state", has_text="of 500, loss").wait_for()
-    assert not choices.first.is_visible()
-
-
 def test_the_road_has_a_button_stops_and_marks(shared_page):
     """Its marks are the document's road; stops lead to the next."""
     tab = shared_page()

@@ -9,10 +9,6 @@ export const tensor = (Real, rows, cols) => ({
   grad: new Real(rows * cols),
 });
 
-export function backward(/** @type {Tape} */ { steps }) {
-  while (steps.length) steps.pop()?.();
-}
-
 /** y = x Wᵀ + b for x (n, a), W (b, a), bias (1, b).
  *  @param {Tape} tape @param {Matrix} x @param {Matrix} W @param {Matrix} [bias]
  *  @returns {Matrix} (n, b) */

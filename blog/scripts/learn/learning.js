@@ -1,7 +1,7 @@
 // How the small model learns: what it reads of a pair, the loss and its gradient, Adam, and what it
 // gets right.
 
-import { backward, smoothed_loss } from "./autograd.js";
+import { smoothed_loss } from "./autograd.js";
 import { PAPER } from "./mistakes.js";
 import { forward } from "./small_model.js";
 
@@ -23,7 +23,7 @@ export function gradient(model, pairs, { smoothing = 0, shift = true } = {}) {
   const { logits, tape } = forward(model, rows);
   const targets = rows.flatMap(({ predict }) => predict);
   const loss = smoothed_loss(logits, targets, smoothing, model.specials.PAD);
-  backward(tape);
+  while (tape.steps.length) tape.steps.pop()?.();
   return loss;
 }
 
@@ -39,9 +39,9 @@ export function update(model, pairs, { lr, smoothing = 0, shift = true }) {
   const loss = gradient(model, pairs, { smoothing, shift });
   const [beta1, beta2, eps] = [0.9, 0.98, 1e-9];
   const t = ++model.step;
-  model.moments ??= zeros_like(model);
   for (const [name, p] of Object.entries(model.parameters)) {
-    const [m, v] = model.moments[name];
+    const zeros = () => new model.Real(p.data.length);
+    const { m, v } = (model.moments[name] ??= { m: zeros(), v: zeros() });
     for (let i = 0; i < m.length; i++) {
       m[i] = beta1 * m[i] + (1 - beta1) * p.grad[i];
       v[i] = beta2 * v[i] + (1 - beta2) * p.grad[i] ** 2;
@@ -50,15 +50,6 @@ export function update(model, pairs, { lr, smoothing = 0, shift = true }) {
   }
   return loss;
 }
-
-/** @param {SmallModel} model @returns {Record<string, [Reals, Reals]>} */
-const zeros_like = ({ parameters, Real }) =>
-  Object.fromEntries(
-    Object.entries(parameters).map(([name, { data }]) => [
-      name,
-      [new Real(data.length), new Real(data.length)],
-    ]),
-  );
 
 /** The rows of which the model, at place `from` or later, predicts another token.
  *  @param {SmallModel} model @param {Row[]} rows @param {number} from @param {Set<number>} wrong */

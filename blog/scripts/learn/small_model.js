@@ -87,7 +87,7 @@ export function make_model(/** @type {Sizes} */ sizes) {
     parameters: draw_parameters(whole),
     ways: ways_with(whole.slip),
     step: 0,
-    moments: /** @type {Record<string, [Reals, Reals]> | null} */ (null),
+    moments: /** @type {Record<string, { m: Reals, v: Reals }>} */ ({}),
   };
 }
 

@@ -175,12 +175,6 @@ export function losses_of({ total, step, model }, stretches, ended = () => {}) {
 
 /** Settings that leave out nothing. */
 export const WHOLE = {
-  warmup: true,
-  positions: true,
-  causal: true,
-  shift: true,
-  norms: true,
-  residuals: true,
-  h: 2,
-  rate: 1,
+  ...{ warmup: true, positions: true, causal: true, shift: true, norms: true, residuals: true },
+  ...{ h: 2, rate: 1 },
 };

@@ -67,10 +67,6 @@ export class Interpreter {
     return this.run(`_result = callable(${module}.get("${name}"))`);
   }
 
-  forget() {
-    this.run("_kept.clear()");
-  }
-
   /** What a function of a module gives; numbers that aren't finite become NaN.
    *  @param {string} module @param {string} name @param {any[]} given
    *  @param {Scores} [scores] what it may ask, its first argument @returns {Value} */

@@ -74,7 +74,7 @@ function asAttention(/** @type {Call} */ call, /** @type {Interpreter} */ interp
   /** @type {Map<Float32Array[], { id: number, counts: Record<number, number> }>} how many rows
    *    Python has, by their first column */
   const sent = new Map();
-  interpreter.forget();
+  interpreter.run("_kept.clear()");
   /** @param {Float32Array[]} x @param {number} start @param {number} width */
   const kept = (x, start, width) => {
     const { id, counts } = sent.get(x) ?? { id: sent.size, counts: {} };

@@ -2,21 +2,21 @@
 
 import source from "bundle:../learn/trainer_worker.js";
 import { PEAK, WHOLE } from "../learn/tasks.js";
-import { button, watch } from "../page/dom.js";
+import { watch } from "../page/dom.js";
 import { shrink } from "../page/in_frame.js";
 import { say } from "../page/language.js";
 import { startWorker } from "../page/worker.js";
 import { examples_of } from "./frame_parts.js";
 import { Chart } from "./trainer_curve.js";
-import { $, draw_map, draw_screen, inputs, PARTS, TASKS, text_of, WHY } from "./trainer_screen.js";
+import { $, draw_map, draw_screen, inputs, TASKS, text_of, WHY } from "./trainer_screen.js";
 
 /** @import { Settings } from "../learn/tasks.js" */
 /** @import { Message, Report } from "../learn/trainer_worker.js" */
 /** @import { Update } from "./trainer_curve.js" */
 /** Settings that differ from the whole model's. @typedef {Record<string, unknown>} Change */
 /** A training that was made beforehand: a row of learned.jsonl.
- *  @typedef {{ task: string, seed: number, change: Change, losses: number[], scores: number[],
- *    examples: string[][] }} Row */
+ *  @typedef {{ task: string, seed: number, change: Change, losses: number[],
+ *    scores: number[] }} Row */
 
 /** @type {Record<string, number | boolean>} */
 const USUAL = WHOLE;
@@ -29,8 +29,6 @@ const text_of_change = (/** @type {Change} */ change) =>
 
 const percent = (/** @type {number} */ share) => `${(100 * share).toFixed(0)}%`;
 
-const last_score = (/** @type {Row} */ { scores }) => scores[scores.length - 1];
-
 /** @param {number} number the run's */
 const fresh_run = (number, task = "") => ({
   number,
@@ -41,8 +39,6 @@ const fresh_run = (number, task = "") => ({
   total: 1,
   running: false,
   tokens: 0,
-  /** @type {Row | null} whose missing part is guessed, in place of a run */
-  riddle: null,
 });
 
 class Trainer {
@@ -98,7 +94,6 @@ class Trainer {
     const { total, tokens } = run;
     this.run = { ...fresh_run(run.number + 1, $("task").value), total, tokens };
     this.wanted = wanted;
-    $("choices").hidden = true;
     this.send({ begin: this.settings(), number: this.run.number, own: this.own_text() });
     if (wanted) this.send({ run: true });
     this.compare();
@@ -109,7 +104,7 @@ class Trainer {
   compare() {
     const shares = this.rows_with(this.change())
       .map((row) =>
-        say("{share} (seed {seed})", { share: percent(last_score(row)), seed: row.seed }),
+        say("{share} (seed {seed})", { share: percent(row.scores.at(-1) ?? 0), seed: row.seed }),
       )
       .join(say(", "));
     $("before").textContent = shares
@@ -120,7 +115,7 @@ class Trainer {
   /** What the worker reports. @param {Report} report */
   hear(report) {
     const { run } = this;
-    if (report.number !== run.number || run.riddle) return; // of the run before
+    if (report.number !== run.number) return; // of the run before
     run.curve.push(...report.losses.filter(([step]) => step % run.every === 0 || step === 1));
     if (run.curve.length > MOST_POINTS) {
       run.every *= 2;
@@ -218,85 +213,25 @@ class Trainer {
     chart.total = run.total;
     chart.draw_run(run.curve);
     if (step > 0 && run.curve.length > FEW_POINTS) return; // the rest stays as it is
-    const lacks = run.riddle?.change ?? this.change();
+    const lacks = this.change();
     const whole = Object.keys(lacks).length === 0;
-    const lacking = whole ? null : this.rows_with(lacks)[run.riddle?.seed ?? 0];
     chart.draw_background({
       whole: this.rows_with({})[0]?.losses ?? [],
-      lacking: lacking?.losses ?? [],
-      before: run_before?.task === run.task && !run.riddle ? run_before.curve : [],
+      lacking: whole ? [] : (this.rows_with(lacks)[0]?.losses ?? []),
+      before: run_before?.task === run.task ? run_before.curve : [],
       tokens: run.tokens,
-      highest: run.riddle ? 0 : this.settings().rate * chart.peak,
+      highest: this.settings().rate * chart.peak,
     });
-  }
-
-  // --- a riddle: which part does a model lack that was trained beforehand? ---
-
-  guess() {
-    const riddles = this.rows.filter(
-      (row) =>
-        row.task === $("task").value &&
-        Object.keys(row.change).length === 1 &&
-        last_score(row) < 0.9,
-    );
-    if (!riddles.length) return;
-    for (const input of inputs()) {
-      const usual = USUAL[input.dataset.key ?? ""];
-      if (input instanceof HTMLInputElement) input.checked = Boolean(usual);
-      else input.value = String(usual);
-    }
-    this.begin();
-    const riddle = riddles[Math.floor(Math.random() * riddles.length)];
-    this.run.riddle = riddle;
-    this.draw(0);
-    draw_map($("map"), null);
-    for (const element of [$("state"), $("answer"), $("before")]) element.textContent = "";
-    $("run").textContent = say("▶ Train"); // the training under way has ended
-    $("run").disabled = $("step").disabled = false;
-    $("exact").textContent = say(
-      "The dashed curve is that of a model that lacks one thing. In the end {share} of those it has never learned from were right; five of them below. What is missing?",
-      { share: percent(last_score(riddle)) },
-    );
-    const texts = riddle.examples.map(([source, target, written]) => [
-      source,
-      target,
-      text_of([written.replace("</s>", "")]),
-    ]);
-    $("examples").replaceChildren(...examples_of(texts));
-    this.offer([...new Set(riddles.map((row) => Object.keys(row.change)[0]))], riddle);
-  }
-
-  /** @param {string[]} keys of what may be missing @param {Row} riddle */
-  offer(keys, riddle) {
-    /** @type {Record<string, string>} */
-    const names = {
-      ...Object.fromEntries(PARTS),
-      rate: say("a rate of the usual height"),
-      h: say("the second head"),
-    };
-    const buttons = keys.map((key) => {
-      const right = key in riddle.change;
-      const choice = button(names[key], () => {
-        choice.textContent = `${names[key]} ${right ? "✓" : "✗"}`;
-        const lines = [say("Yes. Take it away yourself, and train."), WHY[key] ?? ""];
-        if (right) $("exact").textContent = lines.join("\n");
-      });
-      return choice;
-    });
-    $("choices").hidden = false;
-    $("choices").replaceChildren(...buttons);
   }
 
   // --- what the reader does ---
 
   run_or_pause() {
-    if (this.run.riddle) return this.begin(true);
     this.wanted = !this.run.running;
     this.send({ run: this.wanted });
   }
 
   step() {
-    if (this.run.riddle) return this.begin();
     this.wanted = false;
     this.send({ run: false, step: true });
   }
@@ -317,7 +252,6 @@ class Trainer {
       this.seed += 1;
       this.begin(this.wanted);
     };
-    $("guess").onclick = () => this.guess();
     // who was training goes on with the new model
     for (const input of inputs()) input.onchange = () => this.begin(this.wanted);
     $("task").onchange = () => this.choose_task();

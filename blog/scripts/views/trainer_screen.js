@@ -64,7 +64,6 @@ const SCREEN = `
     <label>${say("Task")} <select id="learn-task">${tasks.join("")}</select></label>
     <button type="button" id="learn-run">${say("▶ Train")}</button> <button type="button" id="learn-step">${say("Step")}</button>
     <button type="button" id="learn-again">${say("Restart")}</button> <button type="button" id="learn-other">${say("Other seed")}</button>
-    <button type="button" id="learn-guess">${say("Guess what is missing")}</button>
     <span id="learn-state" role="status"></span>
   </div>
   <div class="learn-row" role="group" aria-label="${say("What a fresh model has")}">
@@ -76,7 +75,7 @@ const SCREEN = `
   <div class="learn-parts">
     <div><svg id="learn-curve" viewBox="0 0 340 200" role="img" aria-label="${say("Loss and learning rate over the updates")}"></svg>
       <p class="learn-note">${say("Above: the loss in nats per letter; thick is this model, thin your run before it, dotted the whole model with seed 0, trained beforehand, and dashed one that lacks the same part. Below: the learning rate, always on one scale.")}</p></div>
-    <div><p class="learn-note" id="learn-exact"></p><p class="learn-note" id="learn-before"></p><div id="learn-choices" class="learn-row" hidden></div>
+    <div><p class="learn-note" id="learn-exact"></p><p class="learn-note" id="learn-before"></p>
       <table id="learn-examples"></table></div>
   </div>
   <div class="learn-row"><label><span id="learn-ask">${TASKS.numbers.question}</span> <input id="learn-own" size="12" value="345" autocomplete="off" autocapitalize="off"></label> <output id="learn-answer"></output></div>
