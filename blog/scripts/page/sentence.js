@@ -45,10 +45,6 @@ class SentenceOfThePage {
   switches = asBuilt();
   stored = recall("sentence", "", "sessionStorage"); // the reader's, until the tab is closed
 
-  current() {
-    return this.sentence;
-  }
-
   /** Have the bar shown while an element is near. @param {Element} element */
   beside(element) {
     this.bar.panels.observe(element);

@@ -63,10 +63,6 @@ export class Interpreter {
     this.run(`${module} = {"__name__": "mine"}\nexec(_program, ${module})`);
   }
 
-  hasFunction(/** @type {string} */ module, /** @type {string} */ name) {
-    return this.run(`_result = callable(${module}.get("${name}"))`);
-  }
-
   /** What a function of a module gives; numbers that aren't finite become NaN.
    *  @param {string} module @param {string} name @param {any[]} given
    *  @param {Scores} [scores] what it may ask, its first argument @returns {Value} */
@@ -85,11 +81,6 @@ export class Interpreter {
     } catch {
       throw refusal("things");
     }
-  }
-
-  /** Whether the last call changed what it was given. */
-  changedArguments() {
-    return this.run("_result = _given != arguments(_json)");
   }
 }
 

@@ -13,7 +13,8 @@ const TOLERANCE = 2e-4; // beside the largest right number
 export function answerOf(world, { code, name, plugged, sentence }) {
   try {
     world.interpreter.load("_mine", code);
-    if (!world.interpreter.hasFunction("_mine", name)) throw refusal("missing", name);
+    if (!world.interpreter.run(`_result = callable(_mine.get("${name}"))`))
+      throw refusal("missing", name);
     const src = world.translator.source(sentence);
     return { result: plugged ? plug(world, name, src) : judge(world, name, src) };
   } catch (error) {
@@ -34,7 +35,7 @@ function judge(world, name, src) {
   const cases = gate.cases(translator, src);
   const answers = cases.map((given) => {
     const answer = interpreter.call("_mine", name, given, scores);
-    if (interpreter.changedArguments()) throw refusal("changed");
+    if (interpreter.run("_result = _given != arguments(_json)")) throw refusal("changed");
     return answer;
   });
   const right = cases.map((given) => gate.right(given, translator, src));

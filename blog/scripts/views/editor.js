@@ -105,12 +105,8 @@ class Editor {
     this.show("busy", say("computing…"));
     try {
       await yourSentence.begin();
-      await this.ask({
-        code: this.field.value,
-        name: this.name,
-        plugged,
-        sentence: yourSentence.current(),
-      });
+      const { sentence } = yourSentence;
+      await this.ask({ code: this.field.value, name: this.name, plugged, sentence });
     } catch (error) {
       this.show("wrong", /** @type {Error} */ (error).message);
     }

@@ -168,10 +168,6 @@ export class Figure {
     return this.compute();
   }
 
-  askIfOther(/** @type {string} */ sentence) {
-    if (sentence.trim() !== this.state.sentence.trim()) this.ask(sentence);
-  }
-
   // ---- what the reader does ----
 
   /** Hide a token that was read, or no longer; the end stays. @param {number} i */

@@ -226,16 +226,6 @@ class Trainer {
 
   // --- what the reader does ---
 
-  run_or_pause() {
-    this.wanted = !this.run.running;
-    this.send({ run: this.wanted });
-  }
-
-  step() {
-    this.wanted = false;
-    this.send({ run: false, step: true });
-  }
-
   choose_task() {
     const { question, example } = TASKS[$("task").value];
     shrink();
@@ -245,8 +235,14 @@ class Trainer {
   }
 
   listen() {
-    $("run").onclick = () => this.run_or_pause();
-    $("step").onclick = () => this.step();
+    $("run").onclick = () => {
+      this.wanted = !this.run.running;
+      this.send({ run: this.wanted });
+    };
+    $("step").onclick = () => {
+      this.wanted = false;
+      this.send({ run: false, step: true });
+    };
     $("again").onclick = () => this.begin();
     $("other").onclick = () => {
       this.seed += 1;

@@ -87,10 +87,6 @@ const nearest = (f) => f.near[f.word][0].name;
 const row_of_sizes = (before, after) =>
   row(say("root mean square"), code(`${size(before).toFixed(2)} → ${size(after).toFixed(2)}`));
 
-/** A token's name and probability at the step that we follow, and whether it is written.
- *  @param {Facts} f @param {number} id @returns {[string, number, boolean]} */
-const chance_of = (f, id) => [f.name([id])[0], f.p[id], id === f.ids[f.step + 1]];
-
 /** @type {Stop[]} */
 export const STOPS = [
   {
@@ -300,7 +296,7 @@ export const STOPS = [
         "The last vector is compared with the row of each of the {count} tokens, and a softmax turns the scores into probabilities.",
         { count: f.p.length.toLocaleString("en") },
       ),
-      bars(f.likeliest.map((id) => chance_of(f, id))),
+      bars(f.likeliest.map((id) => [f.name([id])[0], f.p[id], id === f.ids[f.step + 1]])),
       say("It writes “{token}”. Then it reads this token, and goes on until it writes </s>:", {
         token: f.predicted[f.step],
       }),

@@ -40,7 +40,10 @@ const LISTENERS = {
       $("samples").value = "";
       $("text").dir = direction($("text").value);
       clearTimeout(figure.typing);
-      figure.typing = window.setTimeout(() => figure.askIfOther($("text").value), TYPING_MS);
+      figure.typing = window.setTimeout(() => {
+        const { value } = $("text");
+        if (value.trim() !== figure.state.sentence.trim()) figure.ask(value);
+      }, TYPING_MS);
     });
     on($("samples"), "change", () => {
       const sentence = $("samples").value;
