@@ -111,9 +111,9 @@ export const TESTS = {
       measured["source order"] = Math.max(
         ...changed(({ src, tgt }) => ({ src: [...src.slice(0, -1).reverse(), EOS], tgt })),
       );
-    const turned = changed(({ src, tgt }) => ({
+    const turned = changed(({ src, tgt: [bos, a, b, ...rest] }) => ({
       src,
-      tgt: [tgt[0], tgt[2], tgt[1], ...tgt.slice(3)],
+      tgt: [bos, b, a, ...rest],
     }));
     measured["target order"] = Math.max(...turned.slice(3));
     return { measured, grid };
@@ -218,12 +218,8 @@ function trained(/** @type {Fresh} */ patient, /** @type {SmallModel} */ model) 
  *  @param {string | null} slip @param {number} seed */
 export function row(slip, seed, stretches = 60) {
   const run = tasks.training({ ...tasks.WHOLE, task: "numbers", seed, slip });
-  return {
-    slip,
-    seed,
-    losses: tasks.losses_of(run, stretches),
-    ...trained(patient(slip, seed), run.model),
-  };
+  const losses = tasks.losses_of(run, stretches);
+  return { slip, seed, losses, ...trained(patient(slip, seed), run.model) };
 }
 
 globalThis.onmessage = (/** @type {MessageEvent<Order>} */ { data: { test, slip, seed } }) =>

@@ -52,9 +52,8 @@ class Prediction {
 
   choice(/** @type {HTMLElement} */ item, /** @type {number} */ i) {
     const choice = item.textContent?.trim() ?? "";
-    const mark = button("○", () => this.guess(i), {
-      ariaLabel: say("I say: {choice}", { choice }),
-    });
+    const ariaLabel = say("I say: {choice}", { choice });
+    const mark = button("○", () => this.guess(i), { ariaLabel });
     item.prepend(mark, " ");
     item.addEventListener("click", ({ target }) => {
       if (target instanceof Element && !target.closest("a, button")) mark.click();

@@ -66,9 +66,8 @@ function mistakeOf({ interpreter, translator, forms }, name, src) {
 
 function same(/** @type {string} */ name, /** @type {Value} */ answer, /** @type {Value} */ right) {
   const [x, y] = [flat(answer), flat(right)];
-  return (
-    shapes(name, answer) === shapes(name, right) && x.length === y.length && placeOfError(x, y) < 0
-  );
+  const hasShape = shapes(name, answer) === shapes(name, right) && x.length === y.length;
+  return hasShape && placeOfError(x, y) < 0;
 }
 
 /** @param {string} name @param {Value} answer @param {Value} right @returns {Judgement} */
@@ -76,8 +75,8 @@ function difference(name, answer, right) {
   const [x, y] = [flat(answer), flat(right)];
   const [shape, wanted] = [shapes(name, answer), shapes(name, right)];
   if (shape !== wanted || x.length !== y.length) return { shape, wanted };
-  const infinite = x.filter((value) => !Number.isFinite(value)).length;
-  if (infinite) return { infinite, all: x.length };
+  const count = x.filter((value) => !Number.isFinite(value)).length;
+  if (count) return { infinite: true, count, all: x.length };
   const at = placeOfError(x, y);
   const width = shapeOf(right).at(-1) || 1;
   return {

@@ -20,11 +20,7 @@ function complaint({ result, error, line, late, stopped }, code) {
   if (late) return say("It didn't end within {seconds} seconds.", { seconds: late });
   if (error) return ofError(error, Number(line), code);
   if (result.mistake) return ofMistake(result.mistake);
-  if (result.infinite)
-    return say("{count} of {all} numbers aren't finite.", {
-      count: result.infinite,
-      all: result.all,
-    });
+  if (result.infinite) return say("{count} of {all} numbers aren't finite.", result);
   if ("shape" in result)
     return say("The result has the shape ({mine}), and should have ({right}).", {
       mine: result.shape,

@@ -7,6 +7,7 @@ import { el } from "../page/dom.js";
 import { gloss, glossed, glossOf, interlinear } from "../page/gloss.js";
 import { isolated, say, told } from "../page/language.js";
 import { BREAKS, PANELS } from "./panels/kinds.js";
+import { paragraphs } from "./panels/parts.js";
 
 export { el, percent } from "../page/dom.js";
 export { bars, code, numbers, row, size } from "./panels/parts.js";
@@ -93,10 +94,8 @@ function choices(choice, { config, german, predicted }) {
     ];
   if (choice === "step") return predicted.map((name, t) => [t, `${t + 1}: ${name}`]);
   if (choice === "token" || choice === "key") return german.map((name, t) => [t, name]);
-  return Array.from({ length: choice === "layer" ? config.N : config.h }, (_, i) => [
-    i,
-    `${i + 1}`,
-  ]);
+  const length = choice === "layer" ? config.N : config.h;
+  return Array.from({ length }, (_, i) => [i, `${i + 1}`]);
 }
 
 /** One panel: its elements, what is chosen in it, and whether it shows what is followed. */
@@ -183,9 +182,7 @@ class Panel {
     const drawn = await this.drawBody(f, chosen, (changes) => this.choose(changes));
     if (turn !== this.turn) return; // something else has been asked for meanwhile
     this.tellWhose(this.name === "removed" && chosen.whose !== "own" ? BREAKS : f.sentence);
-    this.body.replaceChildren(
-      ...drawn.map((part) => (typeof part === "string" ? el("p", {}, part) : part)),
-    );
+    this.body.replaceChildren(...paragraphs(drawn));
     this.body.ariaBusy = "false";
   }
 

@@ -120,12 +120,8 @@ function reveal(id, sought) {
 }
 
 function show(/** @type {HTMLElement} */ place) {
-  for (
-    let fold = place.closest("details");
-    fold;
-    fold = fold.parentElement?.closest("details") ?? null
-  )
-    fold.open = true;
+  const folds = /** @type {HTMLDetailsElement[]} */ (all("details"));
+  for (const fold of folds) fold.open ||= fold.contains(place);
   const timers = SCROLL_MILLISECONDS.map((wait) =>
     setTimeout(() => place.scrollIntoView({ block: "center" }), wait),
   );

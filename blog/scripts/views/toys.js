@@ -121,13 +121,8 @@ function tile_by_tile(tiles) {
   const lines = running_softmax(tiles).map((line, i) =>
     words(30, 50 + 18 * i, line, { "text-anchor": "start" }),
   );
-  return picture(
-    440,
-    120,
-    say("The running softmax after {tiles} tiles", { tiles }),
-    ...boxes,
-    ...lines,
-  );
+  const label = say("The running softmax after {tiles} tiles", { tiles });
+  return picture(440, 120, label, ...boxes, ...lines);
 }
 
 /** @type {Toy[]} */

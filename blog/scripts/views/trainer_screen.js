@@ -46,10 +46,7 @@ export const WHY = {
 /** @param {number[]} values @param {number} first @param {(value: number) => string} name */
 const options = (values, first, name) =>
   values
-    .map(
-      (value) =>
-        `<option value="${value}"${value === first ? " selected" : ""}>${name(value)}</option>`,
-    )
+    .map((n) => `<option value="${n}"${n === first ? " selected" : ""}>${name(n)}</option>`)
     .join("");
 
 const tasks = Object.entries(TASKS).map(

@@ -17,16 +17,18 @@ const ENGLISH =
 const NEGATION = /^(nicht|kein(e[mnrs]?)?|nie|niemals|niemand|nirgends)$/i;
 
 /** The geometric mean of the probabilities that the model gave the tokens it wrote. */
-export function confidence(/** @type {Step[]} */ steps) {
+function confidence(/** @type {Step[]} */ steps) {
   const logs = steps.map(({ chosen }) => Math.log(Math.max(1e-12, chosen)));
   return Math.exp(logs.reduce((a, b) => a + b, 0) / steps.length);
 }
+/** How sure the model is. */
+export const share = (/** @type {Step[]} */ steps) => `${Math.round(100 * confidence(steps))}%`;
 export const guessing = (/** @type {Step[]} */ steps) => confidence(steps) < GUESSING;
 export function verdict(/** @type {Step[]} */ steps) {
-  const share = { share: `${Math.round(100 * confidence(steps))}%` };
+  const values = { share: share(steps) };
   return guessing(steps)
-    ? say("The model is guessing. How sure it is of its words: {share}.", share)
-    : say("How sure it is of its words: {share}.", share);
+    ? say("The model is guessing. How sure it is of its words: {share}.", values)
+    : say("How sure it is of its words: {share}.", values);
 }
 
 /** For each token, whether it belongs to a word that the model gave less than 40%: the product

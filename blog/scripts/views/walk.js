@@ -9,6 +9,7 @@ import { countGuess, guessesText } from "../page/predictions.js";
 import { say } from "../page/language.js";
 import { copyOf, shape } from "../page/svg.js";
 import { look } from "./panels.js";
+import { paragraphs } from "./panels/parts.js";
 import { followed, STOPS } from "./walk_stops.js";
 
 /** @import { Facts } from "./walk_stops.js" */
@@ -49,9 +50,8 @@ class Walk {
   link = el("a", { textContent: say("Read the section"), onclick: () => this.leave(true) });
 
   constructor(/** @type {Element} */ figure) {
-    const close = button(say("close"), () => this.leave(false), {
-      ariaLabel: say("Close the walk"),
-    });
+    const ariaLabel = say("Close the walk");
+    const close = button(say("close"), () => this.leave(false), { ariaLabel });
     this.figure = figure;
     this.picture = picture_of(figure, (stop) => this.show(stop));
     this.picture.append(this.mark);
@@ -157,9 +157,7 @@ class Walk {
         return el("span", { className }, `${name} ${mark}`);
       });
       answers.replaceChildren(...results, el("small", {}, guessesText()));
-      told.replaceChildren(
-        ...tell(facts).map((piece) => (typeof piece === "string" ? el("p", {}, piece) : piece)),
-      );
+      told.replaceChildren(...paragraphs(tell(facts)));
     };
     const choose = (/** @type {string} */ name) => {
       answer(name);

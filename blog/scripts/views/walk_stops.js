@@ -77,6 +77,9 @@ export function followed(f) {
 const among = (names, right, n = 4) =>
   [right, ...[...new Set(names)].filter((name) => name !== right).slice(0, n - 1)].sort();
 
+/** Whom we follow, and where, for sentences. @param {Facts} f */
+const values = (f) => ({ token: f.german[f.word], head: f.head + 1, h: f.config.h });
+
 /** What it has written before the step that we follow. @param {Facts} f */
 const written_before = (f) => f.written.slice(1, f.step + 1).join(" ");
 
@@ -156,24 +159,16 @@ export const STOPS = [
   {
     part: "encoder attention",
     title: say("Every token looks at all others"),
-    whose: (f) =>
-      say("“{token}” looks at (layer 1, head {head})", {
-        token: f.german[f.word],
-        head: f.head + 1,
-      }),
+    whose: (f) => say("“{token}” looks at (layer 1, head {head})", values(f)),
     ask: (f) => [
-      say("Whom does “{token}” look at most in the first layer, in head {head} of {h}?", {
-        token: f.german[f.word],
-        head: f.head + 1,
-        h: f.config.h,
-      }),
+      say("Whom does “{token}” look at most in the first layer, in head {head} of {h}?", values(f)),
       among(f.german, strongest(f.german, f.own, 1)[0][0]),
       strongest(f.german, f.own, 1)[0][0],
     ],
     tell: (f) => [
       say(
         "Three learned matrices make of each vector a query (what the token asks for), a key (what it is found by) and a value (what it passes on). The query of “{token}” is compared with all keys, and a softmax turns these scores into weights that add up to 1. With them, “{token}” receives the mean of all values. Each of the {h} heads of a layer has matrices of its own. This is head {head} of the first layer, which reads words and positions:",
-        { token: f.german[f.word], head: f.head + 1, h: f.config.h },
+        values(f),
       ),
       bars(strongest(f.german, f.own)),
     ],

@@ -102,24 +102,17 @@ export function compare(/** @type {Figure} */ figure) {
 function tellChoices(/** @type {Figure} */ { $, changes: { taken }, result, whole }) {
   $("taken").hidden = !taken;
   if (!taken) return;
-  const choices = taken.choices.map(({ step, ...choice }) => {
-    const [token, other] = [plain(choice.token), plain(choice.other)];
-    const [p, q] = [percent(choice.p), percent(choice.q)];
-    return say("You took “{token}” at step {step} (probability {p}) instead of “{other}” ({q}).", {
-      token,
-      step,
-      p,
-      other,
-      q,
-    });
+  const choices = taken.choices.map(({ step, token, other, p, q }) => {
+    const values = { step, token: plain(token), other: plain(other), p: percent(p), q: percent(q) };
+    return say(
+      "You took “{token}” at step {step} (probability {p}) instead of “{other}” ({q}).",
+      values,
+    );
   });
-  const share = (/** @type {Result} */ { steps }) =>
-    `${Math.round(100 * Trust.confidence(steps))}%`;
-  const cost = whole
-    ? say(" How sure it is of these words: {now}; of its own sentence’s: {before}.", {
-        now: share(result),
-        before: share(whole),
-      })
-    : "";
-  $("taken").children[0].textContent = choices.join(" ") + cost;
+  const shares = { now: Trust.share(result.steps), before: whole && Trust.share(whole.steps) };
+  const cost = say(
+    " How sure it is of these words: {now}; of its own sentence’s: {before}.",
+    shares,
+  );
+  $("taken").children[0].textContent = choices.join(" ") + (whole ? cost : "");
 }

@@ -5,19 +5,9 @@ import { el, percent } from "../../page/dom.js";
 import { say } from "../../page/language.js";
 import { tree } from "../tree.js";
 import * as Trust from "../trust.js";
-import {
-  bars,
-  code,
-  cutting,
-  heat,
-  MOST,
-  numbers,
-  row,
-  scrolling,
-  size,
-  top,
-  wordTable,
-} from "./parts.js";
+import * as Parts from "./parts.js";
+
+const { bars, code, cutting, heat, MOST, numbers, row, scrolling, size, top, wordTable } = Parts;
 
 /** @typedef {import("../panels.js").Facts} Facts */
 /** @typedef {{ layer: number, head: number, token: number, key: number, step: number,

@@ -16,6 +16,9 @@ export const top = (...vectors) =>
   Math.max(...vectors.map((vector) => Math.max(...[...vector].map(Math.abs))));
 /** @param {Node | string} name @param {Node | string} value */
 export const row = (name, value) => el("p", { class: "panel-row" }, el("span", {}, name), value);
+/** Texts become paragraphs. @param {(Node | string)[]} parts */
+export const paragraphs = (parts) =>
+  parts.map((part) => (typeof part === "string" ? el("p", {}, part) : part));
 export const cutting = (/** @type {...string[]} */ ...lists) =>
   lists.some((list) => list.length > MOST)
     ? [say("Only the first {count} tokens of a long sentence are drawn.", { count: MOST })]
