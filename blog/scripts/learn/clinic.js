@@ -123,10 +123,8 @@ export const TESTS = {
     const logits = own_loss(model, pairs);
     const guessing = Math.log(task.letters.length);
     const reported = gradient(model, pairs);
-    return {
-      measured: { "first loss": logits - guessing, recomputed: reported - logits },
-      bars: { reported, logits, guessing },
-    };
+    const measured = { "first loss": logits - guessing, recomputed: reported - logits };
+    return { measured, bars: { reported, logits, guessing } };
   },
   gradient({ fresh, pairs }) {
     const model = fresh();
@@ -176,10 +174,8 @@ export const TESTS = {
     for (let step = 1; step <= 150; step++)
       last = update(model, few, { lr: tasks.usual_rate(step) * model.ways.rate });
     const answers = few.map((pair) => written(model, pair));
-    return {
-      measured: { "heart loss": last, "by heart": mean(answers.map(right)) },
-      examples: answers.map((answer) => as_text(patient, answer)),
-    };
+    const measured = { "heart loss": last, "by heart": mean(answers.map(right)) };
+    return { measured, examples: answers.map((answer) => as_text(patient, answer)) };
   },
 };
 

@@ -19,10 +19,8 @@ export function answerOf(world, { code, name, plugged, sentence }) {
     return { result: plugged ? plug(world, name, src) : judge(world, name, src) };
   } catch (error) {
     const { message } = /** @type {Error} */ (error);
-    return {
-      error: message.trim().split("\n").at(-1),
-      line: [...message.matchAll(/"mine\.py", line (\d+)/g)].at(-1)?.[1],
-    };
+    const line = [...message.matchAll(/"mine\.py", line (\d+)/g)].at(-1)?.[1];
+    return { error: message.trim().split("\n").at(-1), line };
   }
 }
 

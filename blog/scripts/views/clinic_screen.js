@@ -210,6 +210,7 @@ export function describe_verdict(patient, healthy, catalogue, points) {
       ? say("It was this: {name}.", { name })
       : say("Yes, with {points} points left: {name}.", { points, name });
   const section = mistake?.section;
+  const notebook = say("The clinic’s notebook, under Pages, has twelve models to repair.");
   const texts = [
     ...explained(patient, healthy, catalogue),
     say("Now all tests are free: see what the others show."),
@@ -221,12 +222,6 @@ export function describe_verdict(patient, healthy, catalogue, points) {
     ...(section
       ? [button(say("Read the section"), () => parent.postMessage({ section }, "*"))]
       : []),
-    el(
-      "p",
-      {},
-      say("The clinic’s notebook, under Pages, has twelve models to repair."),
-      " ",
-      ...with_code(catalogue.next),
-    ),
+    el("p", {}, notebook, " ", ...with_code(catalogue.next)),
   ];
 }

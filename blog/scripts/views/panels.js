@@ -9,9 +9,6 @@ import { isolated, say, told } from "../page/language.js";
 import { BREAKS, PANELS } from "./panels/kinds.js";
 import { paragraphs } from "./panels/parts.js";
 
-export { el, percent } from "../page/dom.js";
-export { bars, code, numbers, row, size } from "./panels/parts.js";
-
 /** @typedef {import("./panels/kinds.js").Chosen} Chosen */
 /** @typedef {keyof Chosen} Choice */
 /** @typedef {Awaited<ReturnType<typeof look>>} Facts */
@@ -35,13 +32,8 @@ const CHOICES = {
 };
 /** @type {Record<string, string>} */
 const SWAPS = {
-  Frauen: "Kinder",
-  Männer: "Frauen",
-  Mann: "Junge",
-  Junge: "Mann",
-  Hund: "Ball",
-  Frau: "Katze",
-  Kinder: "Hunde",
+  ...{ Frauen: "Kinder", Männer: "Frauen", Mann: "Junge", Junge: "Mann", Hund: "Ball" },
+  ...{ Frau: "Katze", Kinder: "Hunde" },
 };
 
 /** All of the page. @type {{ again(): unknown, draw(): unknown, host?: Host }[]} */

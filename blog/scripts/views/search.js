@@ -86,10 +86,8 @@ class Search {
 function countOf(/** @type {number} */ count) {
   if (count === 1) return say("1 section");
   const more = count > MOST_HITS;
-  return say(more ? "{count} sections, of which {shown} are listed" : "{count} sections", {
-    count,
-    shown: MOST_HITS,
-  });
+  const values = { count, shown: MOST_HITS };
+  return say(more ? "{count} sections, of which {shown} are listed" : "{count} sections", values);
 }
 
 function resultOf(/** @type {Section} */ section, /** @type {Query} */ query) {

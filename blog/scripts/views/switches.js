@@ -60,11 +60,12 @@ export function switchBoxes({ N, h }, changed, isFirst = false) {
     box.addEventListener("change", () => changed(turned(name, box.checked)));
     return { name, box, label: el("label", { title }, box, ` ${text}`) };
   });
-  const host = el(
-    "span",
-    { class: "switches", role: "group", "aria-label": say("Switches of the model") },
-    ...boxes.map(({ label }) => label),
-  );
+  const attributes = {
+    class: "switches",
+    role: "group",
+    "aria-label": say("Switches of the model"),
+  };
+  const host = el("span", attributes, ...boxes.map(({ label }) => label));
   const show = (/** @type {Switches} */ switches) => {
     shown = switches;
     for (const { name, box } of boxes)

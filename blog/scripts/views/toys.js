@@ -29,13 +29,9 @@ function place(/** @type {Toy} */ { heading, sliders, draw, caption }) {
     el("label", {}, `${name} `, inputs[i], " ", outputs[i]),
   );
   const drawing = el("div");
-  const figure = el(
-    "figure",
-    { className: "toy" },
-    el("div", { className: "learn-row" }, ...labels),
-    drawing,
-    el("figcaption", {}, caption),
-  );
+  const row = el("div", { className: "learn-row" }, ...labels);
+  const text = el("figcaption", {}, caption);
+  const figure = el("figure", { className: "toy" }, row, drawing, text);
   function update() {
     const values = inputs.map(({ value }) => Number(value));
     for (const [i, output] of outputs.entries()) output.textContent = String(values[i]);

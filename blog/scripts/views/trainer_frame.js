@@ -152,12 +152,8 @@ class Trainer {
     if (finished && document.activeElement === $("run")) $("again").focus();
     $("run").disabled = $("step").disabled = finished;
     $("state").ariaLive = running ? "off" : "polite";
-    const values = {
-      seed: this.seed,
-      step: step.toLocaleString("en"),
-      total: total.toLocaleString("en"),
-      loss: last?.[1].toFixed(3),
-    };
+    const [number, count] = [step, total].map((n) => n.toLocaleString("en"));
+    const values = { seed: this.seed, step: number, total: count, loss: last?.[1].toFixed(3) };
     $("state").textContent = say(
       last
         ? "update {step} of {total}, loss {loss}, seed {seed}"

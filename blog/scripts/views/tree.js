@@ -41,11 +41,8 @@ export function tree(nodes, best, name) {
     { count: nodes.length },
   );
   const viewBox = `0 0 ${width} ${height}`;
-  return shape(
-    "svg",
-    { width, height, viewBox, role: "img", "aria-label": label, class: "tree" },
-    ...branches,
-  );
+  const attributes = { width, height, viewBox, role: "img", "aria-label": label, class: "tree" };
+  return shape("svg", attributes, ...branches);
 }
 
 /** @param {BeamNode} node @param {string} name @param {{ x: number, y: number }} place */

@@ -2,8 +2,9 @@
 // numbers, and what is asked and told of them.
 
 import { largest, softmax } from "../model/tensors.js";
+import { el } from "../page/dom.js";
 import { say } from "../page/language.js";
-import { bars, code, el, numbers, row, size } from "./panels.js";
+import { bars, code, nearestRows, numbers, row, size } from "./panels/parts.js";
 
 /** What the model computes on the way. @typedef {import("./panels.js").Facts} Trace */
 /** The same, and whom we follow.
@@ -131,15 +132,7 @@ export const STOPS = [
       row(say("its row"), numbers(f.rows[f.word])),
       row(say("scaled"), numbers(f.embedded[f.word])),
       row_of_sizes(f.rows[f.word], f.embedded[f.word]),
-      row(
-        say("nearest rows"),
-        code(
-          f.near[f.word]
-            .slice(0, 5)
-            .map(({ name, cosine }) => `${name} ${cosine.toFixed(2)}`)
-            .join("   "),
-        ),
-      ),
+      nearestRows(f.near[f.word].slice(0, 5)),
     ],
   },
   {

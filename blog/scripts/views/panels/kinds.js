@@ -7,7 +7,20 @@ import { tree } from "../tree.js";
 import * as Trust from "../trust.js";
 import * as Parts from "./parts.js";
 
-const { bars, code, cutting, heat, MOST, numbers, row, scrolling, size, top, wordTable } = Parts;
+const {
+  bars,
+  code,
+  cutting,
+  heat,
+  MOST,
+  nearestRows,
+  numbers,
+  row,
+  scrolling,
+  size,
+  top,
+  wordTable,
+} = Parts;
 
 /** @typedef {import("../panels.js").Facts} Facts */
 /** @typedef {{ layer: number, head: number, token: number, key: number, step: number,
@@ -27,14 +40,13 @@ export const PANELS = {
     ({ near, source, src, rows, embedded }, { token }) => {
       const count = rows[token].length;
       const [before, after] = [size(rows[token]).toFixed(2), size(embedded[token]).toFixed(2)];
-      const similar = near[token].map(({ name, cosine }) => `${name} ${cosine.toFixed(2)}`);
       return [
         row(say("tokens"), code(source.join(" | "))),
         row(say("ids"), code(src.join("  "))),
         row(say("row {id}", { id: src[token] }), numbers(rows[token])),
         row(say("times {factor}", { factor: `√${count}` }), numbers(embedded[token])),
         row(say("root mean square"), code(`${before} → ${after}`)),
-        row(say("nearest rows"), code(similar.join("   "))),
+        nearestRows(near[token]),
         say(
           "Each strip has all {count} numbers, orange above zero and blue below. The nearest rows are those of the tokens with the largest cosine: what the model takes for similar.",
           { count },

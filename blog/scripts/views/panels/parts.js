@@ -58,6 +58,13 @@ export function bars(/** @type {[string, number, boolean?][]} */ entries, show =
   return el("div", { class: "panel-bars" }, ...lines);
 }
 
+/** The tokens whose rows are most like one's, with their cosines.
+ *  @param {{ name: string, cosine: number }[]} near */
+export function nearestRows(near) {
+  const names = near.map(({ name, cosine }) => `${name} ${cosine.toFixed(2)}`);
+  return row(say("nearest rows"), code(names.join("   ")));
+}
+
 /** What may be wider than the page. @param {string} title @param {Element} content */
 export function scrolling(title, content, name = "") {
   const attributes = { tabindex: 0, role: "group", "aria-label": title };
