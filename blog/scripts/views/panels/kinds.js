@@ -7,20 +7,8 @@ import { tree } from "../tree.js";
 import * as Trust from "../trust.js";
 import * as Parts from "./parts.js";
 
-const {
-  bars,
-  code,
-  cutting,
-  heat,
-  MOST,
-  nearestRows,
-  numbers,
-  row,
-  scrolling,
-  size,
-  top,
-  wordTable,
-} = Parts;
+const { bars, code, cutting, heat, MOST, nearestRows, numbers } = Parts;
+const { row, scrolling, size, top, wordTable } = Parts;
 
 /** @typedef {import("../panels.js").Facts} Facts */
 /** @typedef {{ layer: number, head: number, token: number, key: number, step: number,
