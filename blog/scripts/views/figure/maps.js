@@ -76,7 +76,7 @@ export function drawMaps(figure) {
   const { $, state, result } = figure;
   const layers = result.maps[state.kind].map((_, i) => i + 1);
   const heads = headChoices(figure);
-  // the page's address, or a menu of another kind, may have any
+  // the menu of another kind may have others
   // where attention finds the right word best, and of which the text speaks: the last but one
   const usual = Math.max(1, layers.length - 1);
   state.layer = layers.find((layer) => layer === Number(state.layer)) ?? usual;
