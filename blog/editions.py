@@ -184,8 +184,9 @@ def labelled(html: str, word: Callable[[str], str]) -> str:
 
 
 STRING = r'"((?:[^"\\]|\\.)*)"'  # in a script, a template or a Python file
-# a text given to say(), told() or _(), or two of which it gets one: `plural ? "words" : "word"`
-SPOKEN = rf"\b(?:say|told|_)\(\s*(?:\w+\s+\? {STRING}\s+: )?{STRING}"
+# a text given to say(), told() or _(), or two of which it gets one: `plural ? "words" : "word"`;
+# or say`text`, which is longer than a line
+SPOKEN = rf"\b(?:say|told|_)\(\s*(?:\w+\s+\? {STRING}\s+: )?{STRING}|\bsay`([^`]+)`"
 
 
 def texts_of_the_page() -> Iterator[tuple[str, str]]:

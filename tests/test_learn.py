@@ -45,13 +45,14 @@ for (let u = 1; u <= asked.updates; u++) {
   const lr = learning.rate(u, 16, 0.7, 100) * Math.min(1, 2 * (1 - u / asked.updates));
   loss = learning.update(model, task.batch(8), { lr, shift: asked.shift });
 }
+const exact = (pairs) => 1 - learning.wrong_pairs(model, pairs).length / pairs.length;
 const some = task.held_out.slice(0, 20);
 const free = some.filter(({ src, tgt }) =>
   greedy_decode(model, src, 12).ids.join() === tgt.slice(1).join());
 const written = greedy_decode(model, task.held_out[0].src, 12).ids;
 console.log(JSON.stringify({
-  exact: learning.exact(model, task.held_out), loss, written,
-  some: learning.exact(model, some), free: free.length / some.length,
+  exact: exact(task.held_out), loss, written,
+  some: exact(some), free: free.length / some.length,
 }));
 """
 

@@ -412,28 +412,6 @@ def test_a_part_is_taken_away_from_the_model_on_the_page(shared_page):
     wait_until_whole(tab)
 
 
-def test_one_guesses_what_a_model_lacks(shared_page):
-    """One answer is right, and then it is said why; a training begins with the whole model."""
-    tab = shared_page(390)
-    tab.set_viewport_size({"width": 820, "height": 900})
-    panel = learning(tab)
-    panel.locator("#learn-run").click()
-    panel.locator("#learn-run", has_text="Pause").wait_for()
-    panel.locator("#learn-guess").click()
-    assert "Train" in panel.locator("#learn-run").inner_text()  # the one under way is over
-    choices = panel.locator("#learn-choices button")
-    assert choices.count() >= 4
-    for choice in choices.all():
-        choice.click()
-    assert sum("✓" in text for text in choices.all_inner_texts()) == 1
-    assert panel.locator("#learn-exact").inner_text().startswith("Yes.")
-    panel.locator("#learn-run").click()
-    panel.locator("#learn-state", has_text="of 500, loss").wait_for()
-    assert not choices.first.is_visible()
-    panel.locator("#learn-run").press("/")  # the page's search, from within the frame
-    tab.locator("#query").wait_for()
-
-
 def test_the_road_has_a_button_stops_and_marks(shared_page):
     """Its marks are the document's road; stops lead to the next."""
     tab = shared_page()
@@ -579,23 +557,6 @@ def test_symbols_lead_to_the_legend(tree_of):
     links = [link["href"] for link in soup.select("a.symbol, .katex-html a")]
     assert {f"#symbol-{name}" for name in ("d_model", "d_k", "d_ff", "h", "N", "Q")} == set(links)
     assert all(soup.find(id=link[1:]).name == "tr" for link in links)
-
-
-def test_notes_stand_beside_their_paragraph_or_fold_behind_it(shared_page):
-    """Beside and open where there is room; on a phone a line that opens in place, even resized."""
-    tab = shared_page()
-    # not those in what is folded
-    notes = [note for note in tab.locator("details.note").all() if note.is_visible()]
-    beside = [note for note in notes if "beside" in note.get_attribute("class").split()]
-    assert 1 <= len(beside) < len(notes)  # those that are longer than their text stay folded
-    for note in beside:
-        place = note.bounding_box()
-        after = note.locator("xpath=following-sibling::p[1]").bounding_box()
-        assert place["x"] > after["x"] + after["width"] and abs(place["y"] - after["y"]) < 12
-    tab.set_viewport_size({"width": 390, "height": 800})
-    beside[0].locator("p").first.wait_for(state="hidden")
-    beside[0].locator("summary").click()
-    assert beside[0].locator("p").first.is_visible()
 
 
 def test_figure_1_stays_in_the_margin(shared_page):

@@ -176,8 +176,8 @@ ASK = """
 import { loadMicroPython } from
   "../node_modules/@micropython/micropython-webassembly-pyscript/micropython.mjs";
 import { Translator } from "./model/translator.js";
-import { answerOf } from "./python/answer.js";
 import { Interpreter } from "./python/interpreter.js";
+import { answerOf } from "./python/judge.js";
 import { verdictOf } from "./views/editor_words.js";
 globalThis.WRITTEN = asked.written;
 const interpreter = await Interpreter.load(loadMicroPython, new Uint8Array(), () => {});

@@ -3,6 +3,7 @@
 import { byId, el } from "./page/dom.js";
 import { engine as startEngine } from "./page/engine.js";
 import { isolated, say } from "./page/language.js";
+import { TokenNames } from "./views/figure/tokens.js";
 import { doubtful } from "./views/trust.js";
 
 const PAUSE_MS = 400; // since the last key; then what was typed is translated
@@ -14,14 +15,10 @@ globalThis.WORDS = content.words;
 const field = /** @type {HTMLTextAreaElement} */ (byId("text"));
 const output = byId("translation");
 
-/** @param {string[]} tokens @param {number} i */
-const startsWord = (tokens, i) =>
-  i === 0 || /^(▁|<.*>$|\p{P}+$)/u.test(tokens[i]) || /^<.*>$/.test(tokens[i - 1]);
-
-/** The words of a translation; those of which the model is unsure are marked.
- * @param {Translation} translation */
-function words({ tokens, probabilities }) {
-  const starts = (/** @type {number} */ i) => startsWord(tokens, i);
+/** The words of a translation; those of which the model is unsure are marked. */
+function words(/** @type {Translation} */ { tokens, probabilities }) {
+  const names = new TokenNames({ source: [], target: [], predicted: tokens });
+  const starts = (/** @type {number} */ i) => names.startsWord(tokens, i);
   const unsure = doubtful(
     probabilities.map((chosen) => ({ chosen })),
     starts,

@@ -171,4 +171,4 @@ type Answer = {
 type Texts = { title: string; text: string; code: string };
 /** A section of the page, and its texts plainly. */
 type Section = Texts & { id: string; plain: Texts };
-type Query = ReturnType<typeof import("./page/search_text.js").queryOf>;
+type Query = ReturnType<typeof import("./page/search_index.js").queryOf>;

@@ -307,11 +307,11 @@ def test_a_head_can_be_set_to_zero(tab):
     assert tab.translation() != before
     compared = tab.text("#compared").replace(" – ", " ")  # a dash stands where words came in
     assert before in compared and "cross-attention 3/1, cross-attention 3/2" in compared
-    tab.check("#switch")
     tab.locator("#overview button[data-layer='3'][data-head='1']").click()
+    tab.uncheck("#zero")
     tab.answered()
     assert tab.locator("#overview button.off").count() == 7
-    tab.click("#restore")
+    tab.click("#effect button")
     assert tab.translation() == before and not tab.locator("#compared").is_visible()
 
 
@@ -438,7 +438,7 @@ def test_the_explorer_is_accessible(tab):
         pytest.skip("axe-core is not installed: npm ci --prefix blog")
     tab.click("#inside > summary")
     for theme in ("light", "dark"):
-        tab.select_option("#theme", theme)
+        tab.emulate_media(color_scheme=theme)
         tab.evaluate(axe.read_text("utf-8"))
         violations = tab.evaluate("axe.run().then((result) => result.violations)")
         grave = [v for v in violations if v["impact"] in ("serious", "critical")]

@@ -42,9 +42,8 @@ facts.patch = Trace.patched(translator, sentences, facts.ids.slice(0, -1));
 
 
 def test_a_doubtful_word_is_marked_whole():
-    """Catches tokens judged alone, and the probability of a word that a reader has chosen."""
-    steps = [{"chosen": p} for p in (0.9, 0.6, 0.6, 0.1, 0.3)]
-    steps[3]["own"] = 0.5
+    """Catches tokens judged alone."""
+    steps = [{"chosen": p} for p in (0.9, 0.6, 0.6, 0.5, 0.3)]
     script = """
         import { doubtful } from "./views/trust.js";
         console.log(JSON.stringify(doubtful(asked.steps, (i) => asked.starts[i])));

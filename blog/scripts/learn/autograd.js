@@ -9,10 +9,6 @@ export const tensor = (Real, rows, cols) => ({
   grad: new Real(rows * cols),
 });
 
-export function backward(/** @type {Tape} */ { steps }) {
-  while (steps.length) steps.pop()?.();
-}
-
 /** y = x Wᵀ + b for x (n, a), W (b, a), bias (1, b).
  *  @param {Tape} tape @param {Matrix} x @param {Matrix} W @param {Matrix} [bias]
  *  @returns {Matrix} (n, b) */
@@ -57,8 +53,7 @@ export function add(tape, x, y) {
   return z;
 }
 
-/** @param {Tape} tape @param {Matrix} x */
-export function relu(tape, x) {
+export function relu(/** @type {Tape} */ tape, /** @type {Matrix} */ x) {
   const y = tensor(tape.Real, x.rows, x.cols);
   for (let i = 0; i < y.data.length; i++) y.data[i] = Math.max(0, x.data[i]);
   tape.steps.push(() => {
@@ -71,9 +66,8 @@ export function relu(tape, x) {
 export const rows_of = ({ rows, cols }) =>
   Array.from({ length: rows }, (_, i) => ({ start: i * cols, count: cols, step: 1 }));
 
-/** Each feature over the rows of its sequence: what a norm over time reads.
- *  @param {Matrix} x @param {number[]} starts @returns {Line[]} */
-export const columns_of = ({ cols }, starts) =>
+/** Each feature over the rows of its sequence: what a norm over time reads. @returns {Line[]} */
+export const columns_of = (/** @type {Matrix} */ { cols }, /** @type {number[]} */ starts) =>
   starts
     .slice(0, -1)
     .flatMap((start, s) =>

@@ -1,7 +1,7 @@
 // A patient of the page's clinic: the small model with a mistake of practice/mistakes, and the
 // tests that can be ordered. What they measure has the names and bounds of practice/examine.py. The
 // tests of TESTS need a fresh model, and are made when they are ordered; `trained` needs a trained
-// one, whose row is in patients.jsonl.
+// one, whose row is in patients.jsonl. As a worker, it makes one of TESTS.
 
 import { logSoftmax } from "../model/tensors.js";
 import { batch, gradient, update } from "./learning.js";
@@ -10,6 +10,7 @@ import { forward, generator, greedy_decode, SPECIALS } from "./small_model.js";
 import * as tasks from "./tasks.js";
 
 /** @typedef {ReturnType<typeof patient>} Fresh */
+/** @typedef {{ test: string, slip: string | null, seed: number }} Order */
 
 const { BOS, EOS } = SPECIALS;
 
@@ -38,21 +39,18 @@ function predict(model, pairs) {
   );
 }
 
-/** The mean loss, position t against letter t + 1, from the log-probabilities alone.
- *  @param {SmallModel} model @param {Pair[]} pairs */
-const own_loss = (model, pairs) =>
+/** The mean loss, position t against letter t + 1, from the log-probabilities alone. */
+const own_loss = (/** @type {SmallModel} */ model, /** @type {Pair[]} */ pairs) =>
   mean(predict(model, pairs).flatMap((rows, i) => rows.map((row, t) => -row[pairs[i].tgt[t + 1]])));
 
-/** How far predictions (pairs)(T)(V) have moved, place by place.
- *  @param {number[][][]} before @param {number[][][]} after */
-const moved = (before, after) =>
+/** How far predictions (pairs)(T)(V) have moved, place by place. */
+const moved = (/** @type {number[][][]} */ before, /** @type {number[][][]} */ after) =>
   before[0].map((_, t) =>
     Math.max(...before.flatMap((rows, i) => after[i][t].map((x, k) => Math.abs(x - rows[t][k])))),
   );
 
-/** A fresh model with this mistake, the pairs of the tests, and pairs of equal lengths.
- *  @param {string | null} slip @param {number} seed */
-export function patient(slip, seed = 0) {
+/** A fresh model with this mistake, the pairs of the tests, and pairs of equal lengths. */
+export function patient(/** @type {string | null} */ slip, /** @type {number} */ seed = 0) {
   const task = tasks.make("numbers", seed);
   const { letters } = task;
   const random = generator(seed + 9);
@@ -113,9 +111,9 @@ export const TESTS = {
       measured["source order"] = Math.max(
         ...changed(({ src, tgt }) => ({ src: [...src.slice(0, -1).reverse(), EOS], tgt })),
       );
-    const turned = changed(({ src, tgt }) => ({
+    const turned = changed(({ src, tgt: [bos, a, b, ...rest] }) => ({
       src,
-      tgt: [tgt[0], tgt[2], tgt[1], ...tgt.slice(3)],
+      tgt: [bos, b, a, ...rest],
     }));
     measured["target order"] = Math.max(...turned.slice(3));
     return { measured, grid };
@@ -125,10 +123,8 @@ export const TESTS = {
     const logits = own_loss(model, pairs);
     const guessing = Math.log(task.letters.length);
     const reported = gradient(model, pairs);
-    return {
-      measured: { "first loss": logits - guessing, recomputed: reported - logits },
-      bars: { reported, logits, guessing },
-    };
+    const measured = { "first loss": logits - guessing, recomputed: reported - logits };
+    return { measured, bars: { reported, logits, guessing } };
   },
   gradient({ fresh, pairs }) {
     const model = fresh();
@@ -178,10 +174,8 @@ export const TESTS = {
     for (let step = 1; step <= 150; step++)
       last = update(model, few, { lr: tasks.usual_rate(step) * model.ways.rate });
     const answers = few.map((pair) => written(model, pair));
-    return {
-      measured: { "heart loss": last, "by heart": mean(answers.map(right)) },
-      examples: answers.map((answer) => as_text(patient, answer)),
-    };
+    const measured = { "heart loss": last, "by heart": mean(answers.map(right)) };
+    return { measured, examples: answers.map((answer) => as_text(patient, answer)) };
   },
 };
 
@@ -194,9 +188,8 @@ const share_right = (scores, target) =>
     ),
   );
 
-/** What a trained model shows: the last numbers of its row.
- *  @param {Fresh} patient @param {SmallModel} model */
-function trained(patient, model) {
+/** What a trained model shows: the last numbers of its row. */
+function trained(/** @type {Fresh} */ patient, /** @type {SmallModel} */ model) {
   const pairs = patient.task.held_out.slice(0, 60);
   const answers = pairs.map((pair) => written(model, pair));
   const fed = pairs
@@ -221,10 +214,9 @@ function trained(patient, model) {
  *  @param {string | null} slip @param {number} seed */
 export function row(slip, seed, stretches = 60) {
   const run = tasks.training({ ...tasks.WHOLE, task: "numbers", seed, slip });
-  return {
-    slip,
-    seed,
-    losses: tasks.losses_of(run, stretches),
-    ...trained(patient(slip, seed), run.model),
-  };
+  const losses = tasks.losses_of(run, stretches);
+  return { slip, seed, losses, ...trained(patient(slip, seed), run.model) };
 }
+
+globalThis.onmessage = (/** @type {MessageEvent<Order>} */ { data: { test, slip, seed } }) =>
+  postMessage(TESTS[test](patient(slip, seed)));

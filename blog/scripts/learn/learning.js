@@ -1,7 +1,7 @@
 // How the small model learns: what it reads of a pair, the loss and its gradient, Adam, and what it
 // gets right.
 
-import { backward, smoothed_loss } from "./autograd.js";
+import { smoothed_loss } from "./autograd.js";
 import { PAPER } from "./mistakes.js";
 import { forward } from "./small_model.js";
 
@@ -15,28 +15,16 @@ export const batch = (pairs, ways = PAPER) =>
     return { src, read, predict: ways.shift ? tgt.slice(ways.shift) : read };
   });
 
-/** @param {SmallModel} model @param {Matrix} logits @param {Row[]} rows
- *  @param {number} smoothing */
-function loss_of(model, logits, rows, smoothing) {
-  const targets = rows.flatMap((row) => row.predict);
-  return smoothed_loss(logits, targets, smoothing, model.specials.PAD);
-}
-
 /** Set the gradient of the mean loss per target token; returns that loss.
  *  @param {SmallModel} model @param {Pair[]} pairs */
 export function gradient(model, pairs, { smoothing = 0, shift = true } = {}) {
   if (model.ways.clears) for (const p of Object.values(model.parameters)) p.grad.fill(0);
   const rows = batch(pairs, shift ? model.ways : { ...PAPER, shift: 0 });
   const { logits, tape } = forward(model, rows);
-  const loss = loss_of(model, logits, rows, smoothing);
-  backward(tape);
+  const targets = rows.flatMap(({ predict }) => predict);
+  const loss = smoothed_loss(logits, targets, smoothing, model.specials.PAD);
+  while (tape.steps.length) tape.steps.pop()?.();
   return loss;
-}
-
-/** The mean loss per target token. @param {SmallModel} model @param {Pair[]} pairs */
-export function mean_loss(model, pairs, smoothing = 0) {
-  const rows = batch(pairs);
-  return loss_of(model, forward(model, rows).logits, rows, smoothing);
 }
 
 /** Equation (3).
@@ -51,9 +39,9 @@ export function update(model, pairs, { lr, smoothing = 0, shift = true }) {
   const loss = gradient(model, pairs, { smoothing, shift });
   const [beta1, beta2, eps] = [0.9, 0.98, 1e-9];
   const t = ++model.step;
-  model.moments ??= zeros_like(model);
   for (const [name, p] of Object.entries(model.parameters)) {
-    const [m, v] = model.moments[name];
+    const zeros = () => new model.Real(p.data.length);
+    const { m, v } = (model.moments[name] ??= { m: zeros(), v: zeros() });
     for (let i = 0; i < m.length; i++) {
       m[i] = beta1 * m[i] + (1 - beta1) * p.grad[i];
       v[i] = beta2 * v[i] + (1 - beta2) * p.grad[i] ** 2;
@@ -62,15 +50,6 @@ export function update(model, pairs, { lr, smoothing = 0, shift = true }) {
   }
   return loss;
 }
-
-/** @param {SmallModel} model @returns {Record<string, [Reals, Reals]>} */
-const zeros_like = ({ parameters, Real }) =>
-  Object.fromEntries(
-    Object.entries(parameters).map(([name, { data }]) => [
-      name,
-      [new Real(data.length), new Real(data.length)],
-    ]),
-  );
 
 /** The rows of which the model, at place `from` or later, predicts another token.
  *  @param {SmallModel} model @param {Row[]} rows @param {number} from @param {Set<number>} wrong */
@@ -86,9 +65,8 @@ function add_wrong(model, rows, from, wrong) {
 }
 
 /** The places of the pairs that greedy decoding gets wrong: it is right if it is right after each
- *  beginning of the true tokens.
- *  @param {SmallModel} model @param {Pair[]} pairs */
-export function wrong_pairs(model, pairs) {
+ *  beginning of the true tokens. */
+export function wrong_pairs(/** @type {SmallModel} */ model, /** @type {Pair[]} */ pairs) {
   /** @type {Set<number>} */
   const wrong = new Set();
   const rows = batch(pairs);
@@ -107,7 +85,3 @@ export function wrong_pairs(model, pairs) {
   }
   return [...wrong].sort((a, b) => a - b);
 }
-
-/** The share of the pairs that greedy decoding gets right.
- *  @param {SmallModel} model @param {Pair[]} pairs */
-export const exact = (model, pairs) => 1 - wrong_pairs(model, pairs).length / pairs.length;

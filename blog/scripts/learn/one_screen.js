@@ -1,5 +1,5 @@
 // What one_screen.py does, with small_model.js: the same random numbers in the same order, so the
-// same weights, batches and losses.
+// same weights, batches and losses. As a worker, it trains.
 
 import * as learning from "./learning.js";
 import { greedy_decode, make_model, STACKS } from "./small_model.js";
@@ -9,6 +9,13 @@ import { german_number } from "./tasks.js";
  *  @typedef {Record<"N" | "d_model" | "d_ff" | "h" | "eps_ls" | "pairs" | "warmup" | "factor" |
  *    "held" | "every" | "last" | "updates" | "seed", number>} Settings */
 
+/** What it posts: first the size, then progress, in the end the result.
+ *  @typedef {{ kind: "size", parameters: number, seed: number }
+ *    | { kind: "progress", step: number, left: number, loss: number, rate: number, word: string,
+ *        written: string }
+ *    | { kind: "result", held: number, right: number, last: number, averaged: number,
+ *        word: string, text: string, map: number[][] }} Line */
+
 const M = 2 ** 31 - 1;
 
 /** Reals between 0 and 1; the products are below 2 ** 53, so they are exact. */
@@ -17,9 +24,8 @@ const generator = (/** @type {number} */ state) => () => {
   return state / M;
 };
 
-/** The numbers of the training, those held out, and the letters of both.
- *  @param {() => number} random @param {number} held */
-function split(random, held) {
+/** The numbers of the training, those held out, and the letters of both. */
+function split(/** @type {() => number} */ random, /** @type {number} */ held) {
   const keys = Array.from({ length: 900 }, random);
   const shuffled = [...keys.keys()].sort((a, b) => keys[a] - keys[b]).map((i) => 100 + i);
   const held_out = shuffled.slice(0, held);
@@ -59,8 +65,7 @@ function draw_all(model, random, { N, d_model, d_ff, h }, vocab) {
 
 /** The program of one_screen.py with a seed, before its first update. */
 export class OneScreen {
-  /** @param {Settings} settings @param {number} seed */
-  constructor(settings, seed) {
+  constructor(/** @type {Settings} */ settings, /** @type {number} */ seed) {
     this.settings = settings;
     this.random = generator(seed);
     const { held_out, known, letters } = split(this.random, settings.held);
@@ -124,13 +129,34 @@ export class OneScreen {
     return { text: text.replace(/>$/, ""), map };
   }
 
-  /** A port to another language is checked with it. */
-  loss(/** @type {number[]} */ numbers) {
-    const pairs = numbers.map((n) => this.pair(n));
-    return learning.mean_loss(this.model, pairs, this.settings.eps_ls);
-  }
-
   right() {
     return this.held_out.filter((n) => this.read(n).text === String(n)).length;
   }
 }
+
+const post = (/** @type {Line} */ line) => postMessage(line);
+
+globalThis.onmessage = (
+  /** @type {MessageEvent<{ settings: Settings, seed: number }>} */ { data },
+) => {
+  const { settings, seed } = data;
+  const program = new OneScreen(settings, seed);
+  const begin = performance.now();
+  const { updates, every, last, held } = settings;
+  const sizes = program.parameters.map(({ data: numbers }) => numbers.length);
+  post({ kind: "size", parameters: sizes.reduce((sum, size) => sum + size, 0), seed });
+  let n = program.held_out[0];
+  for (let step = 1; step <= updates; step++) {
+    const loss = program.update();
+    if (step % every) continue;
+    n = program.held_out[step / every];
+    const left = ((performance.now() - begin) / 1000) * (updates / step - 1);
+    const [word, written] = [german_number(n), program.read(n).text];
+    post({ kind: "progress", step, left, loss, rate: program.rate(step), word, written });
+  }
+  const right = program.right();
+  program.average();
+  const averaged = program.right();
+  const { text, map } = program.read(n);
+  post({ kind: "result", held, right, last, averaged, word: german_number(n), text, map });
+};

@@ -87,7 +87,7 @@ export function make_model(/** @type {Sizes} */ sizes) {
     parameters: draw_parameters(whole),
     ways: ways_with(whole.slip),
     step: 0,
-    moments: /** @type {Record<string, [Reals, Reals]> | null} */ (null),
+    moments: /** @type {Record<string, { m: Reals, v: Reals }>} */ ({}),
   };
 }
 
@@ -128,8 +128,7 @@ class Pass {
     return autograd.embed(this.tape, this.weight(TABLE), ids, starts, placed ? position : null);
   }
 
-  /** @param {Stack} stack @param {string} name @param {Matrix} x */
-  normed(stack, name, x) {
+  normed(/** @type {Stack} */ stack, /** @type {string} */ name, /** @type {Matrix} */ x) {
     if (!this.model.norms) return x;
     const lines =
       this.model.ways.norm_over === "time"
@@ -168,8 +167,7 @@ class Pass {
     );
   }
 
-  /** @param {Stack} stack @param {Matrix} x */
-  last_norm = (stack, x) =>
+  last_norm = (/** @type {Stack} */ stack, /** @type {Matrix} */ x) =>
     this.model.norm === "pre" ? this.normed(stack, `${stack}.norm`, x) : x;
 
   /** @returns {Matrix} memory */

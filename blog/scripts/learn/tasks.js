@@ -69,23 +69,19 @@ const words =
     };
   };
 
+const LETTERS = "abcdefghij";
 const ALL_NUMBERS = Array.from({ length: 1000 }, (_, n) => german_number(n) + n).join("");
 
 /** The tasks: the letters of their texts, how many updates a training makes, and what makes them.
  *  @type {Record<string, { texts: string, updates: number, make: (means: Means) => Task }>} */
 export const TASKS = {
   numbers: { texts: ALL_NUMBERS, updates: 2500, make: numbers },
-  copy: { texts: "abcdefghij", updates: 500, make: words((word) => word) },
-  reverse: {
-    texts: "abcdefghij",
-    updates: 1200,
-    make: words((word) => [...word].reverse().join("")),
-  },
+  copy: { texts: LETTERS, updates: 500, make: words((word) => word) },
+  reverse: { texts: LETTERS, updates: 1200, make: words((word) => [...word].reverse().join("")) },
 };
 
-/** A task: its letters, pairs from texts, batches, and pairs that are never learned from.
- *  @param {string} name @param {number} seed */
-export function make(name, seed) {
+/** A task: its letters, pairs from texts, batches, and pairs that are never learned from. */
+export function make(/** @type {string} */ name, /** @type {number} */ seed) {
   const random = generator(seed);
   const { texts, make } = TASKS[name];
   const letters = ["<pad>", "<s>", "</s>", "<unk>", ...[...new Set(texts)].sort()];
@@ -153,10 +149,8 @@ export function training(settings) {
     const wrong = learning.wrong_pairs(model, task.held_out);
     const right = task.held_out.filter((_, i) => !wrong.includes(i));
     const examples = [...wrong.slice(0, shown).map((i) => task.held_out[i]), ...right];
-    return {
-      exact: 1 - wrong.length / task.held_out.length,
-      examples: examples.slice(0, shown).map(answer),
-    };
+    const exact = 1 - wrong.length / task.held_out.length;
+    return { exact, examples: examples.slice(0, shown).map(answer) };
   }
   return { task, model, total, step, answer, score };
 }
@@ -176,12 +170,6 @@ export function losses_of({ total, step, model }, stretches, ended = () => {}) {
 
 /** Settings that leave out nothing. */
 export const WHOLE = {
-  warmup: true,
-  positions: true,
-  causal: true,
-  shift: true,
-  norms: true,
-  residuals: true,
-  h: 2,
-  rate: 1,
+  ...{ warmup: true, positions: true, causal: true, shift: true, norms: true, residuals: true },
+  ...{ h: 2, rate: 1 },
 };

@@ -53,8 +53,7 @@ export class CachedDecoder {
    *  no vector stays as it was, and all are computed anew. */
   anew() {
     const { model } = this;
-    /** @param {Attention} attn @param {Vectors} y */
-    const everything = (attn, y) => {
+    const everything = (/** @type {Attention} */ attn, /** @type {Vectors} */ y) => {
       const all = attn.keysValues(y);
       return y.map(() => all);
     };
@@ -114,16 +113,13 @@ function finished(search) {
   }
 }
 
+const likeliest = (/** @type {Vector} */ logits) => largest(logits, 1)[0];
+
 /** One token after another, each chosen from its logits; the likeliest one unless `choose` says
  *  otherwise.
  *  @param {Model} model @param {number[]} src @param {(logits: Vector) => number} [choose]
  *  @param {SearchOptions} [options] @returns {Search<number[]>} */
-export function* greedySteps(
-  model,
-  src,
-  choose = (logits) => largest(logits, 1)[0],
-  { forced, hidden } = {},
-) {
+export function* greedySteps(model, src, choose = likeliest, { forced, hidden } = {}) {
   const { memory } = model.encode(src, hidden);
   const decoder = new CachedDecoder(model, memory, hidden);
   const ids = [BOS];
@@ -152,10 +148,8 @@ function extended(logits, nodes, rows, beam, forced) {
     const parent = rows[row];
     const { step, logP } = nodes[parent];
     const next = forced === undefined ? largest(p, beam) : [forced];
-    return next.map((id) => ({
-      row,
-      node: { id, parent, step: step + 1, p: p[id], logP: logP + p[id] },
-    }));
+    const after = { parent, step: step + 1 };
+    return next.map((id) => ({ row, node: { id, ...after, p: p[id], logP: logP + p[id] } }));
   });
   return nodesByRow.sort((a, b) => b.node.logP - a.node.logP);
 }

@@ -39,9 +39,8 @@ export function* lineSteps(translator, line) {
   };
 }
 
-/** @param {Translator} translator @param {string} sentence
- *  @returns {Search<Omit<Translation, "unknown">>} */
-function* sentenceSteps(translator, sentence) {
+/** @returns {Search<Omit<Translation, "unknown">>} */
+function* sentenceSteps(/** @type {Translator} */ translator, /** @type {string} */ sentence) {
   const { model, tokenizer } = translator;
   const src = translator.source(sentence);
   /** @type {number[]} */

@@ -30,18 +30,15 @@ function* once(key, search) {
 }
 
 const JOBS = {
-  /** @param {Translator} translator @param {Question} question */
-  *translate(translator, question) {
+  *translate(/** @type {Translator} */ translator, /** @type {Question} */ question) {
     const { sentence, search, forced = [], hidden = [], switches } = question;
     const job = () => translated(translator, question);
     return yield* once(["translate", sentence, search, switches, forced, hidden], job);
   },
-  /** @param {Translator} translator @param {Question} question */
-  *line(translator, { sentence }) {
+  *line(/** @type {Translator} */ translator, /** @type {Question} */ { sentence }) {
     return yield* lineSteps(translator, sentence);
   },
-  /** @param {Translator} translator @param {Question} question */
-  *facts(translator, { sentence, switches }) {
+  *facts(/** @type {Translator} */ translator, /** @type {Question} */ { sentence, switches }) {
     return yield* once(["facts", sentence, switches], function* () {
       const facts = trace(translator, sentence, yield* beam(translator, sentence, switches));
       yield 0;
@@ -49,8 +46,7 @@ const JOBS = {
       return { ...facts, near: facts.src.map((id) => near.get(id) ?? []), sentence };
     });
   },
-  /** @param {Translator} translator @param {Question} question */
-  *lens(translator, question) {
+  *lens(/** @type {Translator} */ translator, /** @type {Question} */ question) {
     const { steps } = yield* JOBS.facts(translator, question);
     const layers = [];
     for (const step of steps) {

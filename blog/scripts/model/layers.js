@@ -7,8 +7,7 @@ import { add, linear } from "./tensors.js";
 /** @typedef {{ table: Tensor, positions: Tensor | null }} Embedding */
 
 class LayerNorm {
-  /** @param {Weights} weights @param {string} name */
-  constructor(weights, name) {
+  constructor(/** @type {Weights} */ weights, /** @type {string} */ name) {
     this.gain = weights(`${name}.weight`).data;
     this.bias = weights(`${name}.bias`).data;
   }
@@ -24,8 +23,7 @@ class LayerNorm {
 }
 
 class PositionwiseFeedForward {
-  /** @param {Weights} weights @param {string} name */
-  constructor(weights, name) {
+  constructor(/** @type {Weights} */ weights, /** @type {string} */ name) {
     const layer = (/** @type {string} */ W) => ({
       weight: weights(`${name}.${W}.weight`),
       bias: weights(`${name}.${W}.bias`),
@@ -60,8 +58,7 @@ class SublayerConnection {
     return this.pre ? add(x, y) : this.norm.forward(add(x, y));
   }
 
-  /** @param {Vectors} x @param {(x: Vectors) => Vectors} sublayer */
-  forward(x, sublayer) {
+  forward(/** @type {Vectors} */ x, /** @type {(x: Vectors) => Vectors} */ sublayer) {
     return this.joined(x, sublayer(this.input(x)));
   }
 }
@@ -101,8 +98,7 @@ class DecoderLayer extends EncoderLayer {
   }
 }
 
-/** @param {number} position @param {number} d_model */
-export function positionalEncoding(position, d_model) {
+export function positionalEncoding(/** @type {number} */ position, /** @type {number} */ d_model) {
   return Float32Array.from({ length: d_model }, (_, i) => {
     const angle = position * Math.exp((-(i - (i % 2)) * Math.log(10000)) / d_model);
     return i % 2 ? Math.cos(angle) : Math.sin(angle);
@@ -116,9 +112,8 @@ export class Model {
   /** In place of `positionalEncoding`. @type {((place: number) => Vector) | undefined} */
   place;
 
-  /** Shared matrices are in the tensors once.
-   *  @param {Config} config @param {Record<string, Tensor>} tensors */
-  constructor(config, tensors) {
+  /** Shared matrices are in the tensors once. */
+  constructor(/** @type {Config} */ config, /** @type {Record<string, Tensor>} */ tensors) {
     this.config = config;
     const unread = new Set(Object.keys(tensors));
     /** @param {...string} names of which the first that is there is taken */

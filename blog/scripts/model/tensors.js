@@ -99,9 +99,8 @@ export function logSoftmax(/** @type {Numbers} */ scores) {
   return differences.map((score) => score - logSum);
 }
 
-/** The places of the k largest entries, the largest first.
- *  @param {Numbers} values @param {number} k */
-export function largest(values, k) {
+/** The places of the k largest entries, the largest first. */
+export function largest(/** @type {Numbers} */ values, /** @type {number} */ k) {
   /** @type {number[]} */
   const places = [];
   for (let i = 0; i < values.length; i++) {

@@ -7,8 +7,7 @@ const PUNCTUATION = /([!-\/:-@\[-`{-~]|\p{P})/u;
 export const plain = (pieces) => pieces.replaceAll("▁", " ").trim() || "␣";
 
 export class Tokenizer {
-  /** @param {string[]} vocab @param {string[]} merges */
-  constructor(vocab, merges) {
+  constructor(/** @type {string[]} */ vocab, /** @type {string[]} */ merges) {
     this.pieces = vocab;
     this.ids = new Map(vocab.map((piece, id) => [piece, id]));
     this.ranks = new Map(merges.map((merge, rank) => [merge, rank]));
@@ -48,8 +47,7 @@ export class Tokenizer {
     }
   }
 
-  /** @param {string} left @param {string} right */
-  rank(left, right) {
+  rank(/** @type {string} */ left, /** @type {string} */ right) {
     return this.ranks.get(`${left} ${right}`) ?? Infinity;
   }
 

@@ -52,9 +52,8 @@ export function lens({ model }, { states }) {
   });
 }
 
-/** The tokens whose rows point in the directions most like a token's, with their cosines.
- *  @param {Translator} translator @param {number} id */
-export function neighbours({ model }, id) {
+/** The tokens whose rows point in the directions most like a token's, with their cosines. */
+export function neighbours(/** @type {Translator} */ { model }, /** @type {number} */ id) {
   const { d_model } = model.config;
   const { data } = model.src_embed.table;
   const product = (/** @type {number} */ i, /** @type {number} */ j) =>

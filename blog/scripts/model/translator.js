@@ -14,8 +14,7 @@ import { EOS, Tokenizer } from "./tokeniser.js";
 const LISTED = 5; // tokens of a step
 
 export class Translator {
-  /** @param {ModelContent} content @param {Uint8Array} bytes */
-  constructor(content, bytes) {
+  constructor(/** @type {ModelContent} */ content, /** @type {Uint8Array} */ bytes) {
     this.tokenizer = new Tokenizer(content.vocab, content.merges);
     this.model = new Model(content.config, readWeights(content, bytes));
   }
@@ -71,9 +70,8 @@ export class Translator {
     };
   }
 
-  /** By layer and head (queries, keys), as the document's AttentionMaps; later tokens weigh 0.
-   *  @param {LayerWeights[]} layers */
-  byHead(layers) {
+  /** By layer and head (queries, keys), as the document's AttentionMaps; later tokens weigh 0. */
+  byHead(/** @type {LayerWeights[]} */ layers) {
     const heads = [...Array(this.model.config.h).keys()];
     return layers.map((rows) =>
       heads.map((head) => {

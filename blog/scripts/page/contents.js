@@ -2,7 +2,6 @@
 
 import { all, byId, startDrawer } from "./dom.js";
 import { say } from "./language.js";
-import { recall, remember } from "./memory.js";
 
 /** @typedef {{ link: HTMLAnchorElement, section: HTMLElement | null, minutes: number, onRoad:
  *  boolean }} Entry */
@@ -39,17 +38,8 @@ class Contents {
     this.left = byId("left");
     this.header = all("header")[0];
     this.entries = all("a", this.list).map(entryOf);
-    this.hasRoad = this.entries.some(({ onRoad }) => onRoad);
-    /** What is left is counted of the road, or of everything. */
-    this.everything = !this.hasRoad || recall("everything", false);
     /** @type {HTMLAnchorElement | undefined} */
     this.current = undefined;
-    this.left.title = say("Count the road, or everything");
-    this.left.addEventListener("click", () => {
-      this.everything = !this.everything || !this.hasRoad;
-      remember("everything", this.everything);
-      this.showLeft(this.entries.findIndex(({ link }) => link === this.current));
-    });
   }
 
   /** Mark the section that is being read: its heading is above a quarter of the window. */
@@ -78,22 +68,21 @@ class Contents {
       this.list.scrollTop += box.top - frame.top - frame.height / 3;
   }
 
-  /** The minutes from an entry on. @param {number} place */
-  showLeft(place) {
-    const { left, everything } = this;
-    const coming = this.entries.filter(({ onRoad }, i) => i >= place && (everything || onRoad));
-    const total = coming.reduce((sum, { minutes }) => sum + minutes, 0);
+  /** The minutes from an entry on, as long as there are some of the road. */
+  showLeft(/** @type {number} */ place) {
+    const coming = this.entries.slice(Math.max(0, place));
+    const sum = (/** @type {Entry[]} */ entries) =>
+      entries.reduce((total, { minutes }) => total + minutes, 0);
+    const ofRoad = sum(coming.filter(({ onRoad }) => onRoad));
+    const isOnRoad = ofRoad >= 0.5;
+    const total = isOnRoad ? ofRoad : sum(coming);
     const time =
       total < 100
         ? say("{n} min", { n: Math.round(total) })
         : say("{n} h", { n: (total / 60).toFixed(1) });
-    const words =
-      total < 0.5
-        ? say(everything ? "nothing left to read" : "the road ends here")
-        : say(everything ? "{time} left" : "{time} left on the road", { time });
-    left.hidden = place < 0 || this.entries.length < FEW_ENTRIES;
-    left.dataset.short = total < 0.5 ? "" : time; // for a phone
-    left.textContent = `⇄ ${words}`;
+    this.left.hidden = place < 0 || this.entries.length < FEW_ENTRIES || total < 0.5;
+    this.left.dataset.short = time; // for a phone
+    this.left.textContent = say(isOnRoad ? "{time} left on the road" : "{time} left", { time });
   }
 }
 

@@ -23,13 +23,11 @@ export function overThePage(dialog) {
   document.body.append(dialog);
 }
 
-/** @param {MouseEvent} event @param {DOMRect} box */
-const isOutside = ({ clientX, clientY }, box) =>
+const isOutside = (/** @type {MouseEvent} */ { clientX, clientY }, /** @type {DOMRect} */ box) =>
   clientX < box.left || clientX > box.right || clientY < box.top || clientY > box.bottom;
 
-/** From the last stop to the first one, and back.
- *  @param {KeyboardEvent} event @param {HTMLElement[]} stops */
-function keepFocus(event, stops) {
+/** From the last stop to the first one, and back. */
+function keepFocus(/** @type {KeyboardEvent} */ event, /** @type {HTMLElement[]} */ stops) {
   const [first, last] = [stops[0], stops[stops.length - 1]];
   const focused = /** @type {HTMLElement} */ (document.activeElement);
   const end = event.shiftKey ? first : last;

@@ -42,9 +42,8 @@ export const button = (textContent, onclick, properties = {}) =>
 /** The element that every page has under this id. @param {string} id */
 export const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
-/** All elements that a selector matches.
- *  @param {string} selector @param {ParentNode} within @returns {HTMLElement[]} */
-export const all = (selector, within = document) =>
+/** All elements that a selector matches. @returns {HTMLElement[]} */
+export const all = (/** @type {string} */ selector, /** @type {ParentNode} */ within = document) =>
   [...within.querySelectorAll(selector)].map(asHtml);
 
 const asHtml = (/** @type {Element} */ element) => /** @type {HTMLElement} */ (element);

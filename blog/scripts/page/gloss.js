@@ -69,9 +69,8 @@ export const gloss = (sentence) => ENGLISH[sentence.trim()]?.split(" ") ?? [];
 
 const spelled = (/** @type {string} */ english) => english.replaceAll("-", " ");
 
-/** The English of each of a sentence's tokens: that of a word stands at its first piece.
- *  @param {string} sentence @param {string[]} tokens */
-export function glossOf(sentence, tokens) {
+/** The English of each of a sentence's tokens: that of a word stands at its first piece. */
+export function glossOf(/** @type {string} */ sentence, /** @type {string[]} */ tokens) {
   const english = gloss(sentence).values();
   return tokens.map((token) => (token.startsWith("▁") ? spelled(english.next().value ?? "") : ""));
 }
@@ -82,9 +81,8 @@ export const glossed = (
   english = spelled(WORDS.get(name.toLowerCase()) ?? ""),
 ) => (english && english !== name ? `${name} ‘${english}’` : name);
 
-/** A sentence with its English above its words.
- *  @param {string} sentence @returns {(string | HTMLElement)[]} */
-export function interlinear(sentence) {
+/** A sentence with its English above its words. @returns {(string | HTMLElement)[]} */
+export function interlinear(/** @type {string} */ sentence) {
   const english = gloss(sentence);
   if (!english.length) return [sentence];
   return sentence.split(" ").flatMap((word, i) => {

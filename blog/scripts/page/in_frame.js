@@ -1,5 +1,4 @@
-// What every document in a frame does: its height goes to the page, the theme comes from there, and
-// the key of the search goes to the page.
+// What every document in a frame does: its height goes to the page, the theme comes from there.
 
 let width = 0;
 let tallest = 0;
@@ -19,13 +18,4 @@ new ResizeObserver(() => {
 addEventListener("message", ({ source, data }) => {
   if (source === parent && typeof data?.theme === "string")
     document.documentElement.dataset.theme = data.theme;
-});
-
-addEventListener("keydown", (event) => {
-  // the page doesn't hear keys that are pressed here
-  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
-  const { target } = event;
-  if (target instanceof Element && target.matches("input:not([type=checkbox])")) return;
-  event.preventDefault();
-  parent.postMessage({ search: true }, "*");
 });

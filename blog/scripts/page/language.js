@@ -1,8 +1,7 @@
 // What figures and pages share: their words in the page's language, and what is open on paper. A
 // page in another language has a dictionary, `WORDS`, before this script.
 
-/** @param {string | undefined} text */
-export const rightToLeft = (text = "") =>
+export const rightToLeft = (/** @type {string | undefined} */ text = "") =>
   /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u.test(text);
 
 /** That of a text's first letter, for what is filled by a script while it isn't shown: Chromium
@@ -13,10 +12,11 @@ export const direction = (text) => (rightToLeft(text.match(/\p{L}/u)?.[0]) ? "rt
  *  @param {string} text */
 export const isolated = (text) => (rightToLeft(text) ? `\u2068${text}\u2069` : text);
 
-/** A text in the page's language; {name} in it is filled in with a value.
- *  @param {string} text @param {Record<string, any>} values numbers, texts */
+/** A text in the page's language; {name} in it is filled in with a value. One that is longer than a
+ *  line is written say`…`, so that it takes only one.
+ *  @param {string | TemplateStringsArray} text @param {Record<string, any>} values numbers, texts */
 export const say = (text, values = {}) =>
-  (globalThis.WORDS?.[text] ?? text).replace(/\{(\w+)\}/g, (whole, name) =>
+  (globalThis.WORDS?.[`${text}`] ?? `${text}`).replace(/\{(\w+)\}/g, (whole, name) =>
     isolated(values[name] ?? whole),
   );
 

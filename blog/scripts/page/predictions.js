@@ -3,7 +3,6 @@
 // them, and what else is then only shown.
 
 import { all, button, el } from "./dom.js";
-import * as Guesses from "./guesses.js";
 import { say } from "./language.js";
 import { recall, remember } from "./memory.js";
 
@@ -19,6 +18,18 @@ export function startPredictions() {
     if (shown.length) foldUntil(answer, shown);
   }
 }
+
+let guesses = recall("guesses", { right: 0, all: 0 });
+
+/** How often a reader has guessed right, over the whole page. @param {boolean} isRight */
+export function countGuess(isRight) {
+  guesses = { right: guesses.right + Number(isRight), all: guesses.all + 1 };
+  remember("guesses", guesses);
+}
+
+/** What is said of them; nothing before the first. */
+export const guessesText = () =>
+  guesses.all ? say("{right} of {all} guesses right", guesses) : "";
 
 /** The choice at each question, so that one who comes back sees what he has been through.
  *  @type {Record<string, number>} */
@@ -39,12 +50,10 @@ class Prediction {
     if (this.question in guessed) this.settle(guessed[this.question]);
   }
 
-  /** @param {HTMLElement} item @param {number} i */
-  choice(item, i) {
+  choice(/** @type {HTMLElement} */ item, /** @type {number} */ i) {
     const choice = item.textContent?.trim() ?? "";
-    const mark = button("○", () => this.guess(i), {
-      ariaLabel: say("I say: {choice}", { choice }),
-    });
+    const ariaLabel = say("I say: {choice}", { choice });
+    const mark = button("○", () => this.guess(i), { ariaLabel });
     item.prepend(mark, " ");
     item.addEventListener("click", ({ target }) => {
       if (target instanceof Element && !target.closest("a, button")) mark.click();
@@ -53,7 +62,7 @@ class Prediction {
   }
 
   guess(/** @type {number} */ i) {
-    Guesses.add(i === this.right);
+    countGuess(i === this.right);
     guessed[this.question] = i;
     remember("guessed", guessed);
     const focused = document.activeElement === this.buttons[i]; // a button that is disabled loses it
@@ -63,7 +72,7 @@ class Prediction {
 
   settle(/** @type {number} */ choice) {
     this.answer.open = true;
-    this.count.textContent = Guesses.text();
+    this.count.textContent = guessesText();
     for (const [i, button] of this.buttons.entries()) {
       button.disabled = true;
       button.classList.toggle("right", i === this.right);
@@ -98,8 +107,7 @@ function whatAnswers(/** @type {HTMLElement} */ answer) {
   return shown;
 }
 
-/** @param {HTMLDetailsElement} answer @param {HTMLElement[]} shown */
-function foldUntil(answer, shown) {
+function foldUntil(/** @type {HTMLDetailsElement} */ answer, /** @type {HTMLElement[]} */ shown) {
   const textContent = say("What comes out opens here as soon as you've chosen");
   const open = matchMedia("print").matches;
   const without = el("u", { textContent: say("show it without a guess") });

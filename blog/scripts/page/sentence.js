@@ -7,6 +7,7 @@ import { asBuilt, same } from "../views/switches.js";
 import { all, button, el, watch } from "./dom.js";
 import { liveContent } from "./engine.js";
 import { say } from "./language.js";
+import { recall, remember } from "./memory.js";
 import { SentenceBar } from "./sentence_bar.js";
 
 /** Heading -> panels at the end of its section. @type {Record<string, string[]>} */
@@ -42,11 +43,7 @@ class SentenceOfThePage {
   figures = [];
   sentence = "";
   switches = asBuilt();
-  stored = stored(); // the reader's, until the tab is closed
-
-  current() {
-    return this.sentence;
-  }
+  stored = recall("sentence", "", "sessionStorage"); // the reader's, until the tab is closed
 
   /** Have the bar shown while an element is near. @param {Element} element */
   beside(element) {
@@ -81,7 +78,7 @@ class SentenceOfThePage {
     Object.assign(this, { sentence, switches });
     this.bar.fill(sentence, switches);
     document.body.classList.toggle("other-sentence", sentence !== first);
-    if (keep) store(sentence);
+    if (keep) remember("sentence", sentence, "sessionStorage");
     for (const figure of this.figures) if (figure !== from) figure.ask(sentence, switches);
     Panels.follow(engine, sentence, switches);
     await this.translate(engine, language);
@@ -109,22 +106,6 @@ class SentenceOfThePage {
 /** What other views may do with it; there from the start. @type {SentenceOfThePage} */
 export let yourSentence;
 
-function stored() {
-  try {
-    return sessionStorage.annotatedSentence?.trim() ?? "";
-  } catch {
-    return ""; // a page that may not remember
-  }
-}
-
-function store(/** @type {string} */ sentence) {
-  try {
-    sessionStorage.annotatedSentence = sentence;
-  } catch {
-    /* not kept */
-  }
-}
-
 export function startSentence() {
   yourSentence = new SentenceOfThePage();
   const { bar } = yourSentence;
@@ -145,14 +126,13 @@ export function startSentence() {
     "600px",
   );
   for (const host of hosts) bar.panels.observe(host);
-  lightSymbols();
   for (const code of all("main section.prose code")) makeCall(code);
 }
 
 function addPanels(/** @type {string} */ heading) {
   const section = document.getElementById(heading)?.closest("section");
   if (!section) return [];
-  const host = Object.assign(el("div"), { begins: section });
+  const host = el("div");
   endOf(section).after(host); // behind what the section shows of ours
   for (const name of PLACES[heading]) Panels.add(host, name);
   if (!PICTURED.some((name) => PLACES[heading].includes(name))) return [host];
@@ -189,25 +169,4 @@ function makeCall(code) {
     before = null;
   });
   yourSentence.beside(call);
-}
-
-/** A symbol in a panel lights up in the formulas of its section. */
-function lightSymbols() {
-  for (const name of ["pointerover", "pointerout", "focusin", "focusout"])
-    document.addEventListener(name, ({ target }) => {
-      const symbol = target instanceof Element && target.closest("[data-symbol]");
-      if (symbol) light(symbol, name === "pointerover" || name === "focusin");
-    });
-}
-
-/** @param {Element} symbol @param {boolean} isLit */
-function light(symbol, isLit) {
-  /** @type {import("../views/panels.js").Host | null | undefined} */
-  const host = symbol.closest(".sentence-panel")?.parentElement;
-  const letters = symbol.getAttribute("data-symbol") ?? "";
-  for (let part = host?.begins; part && part !== host;) {
-    for (const { textContent, classList } of part.querySelectorAll(".katex-html .mord"))
-      if (textContent && letters.includes(textContent)) classList.toggle("panel-lit", isLit);
-    part = part.contains(host ?? null) ? undefined : (part.nextElementSibling ?? undefined);
-  }
 }

@@ -79,8 +79,7 @@ export class SentenceBar {
     return Boolean(reason);
   }
 
-  /** @param {string} sentence @param {Switches} switches */
-  fill(sentence, switches) {
+  fill(/** @type {string} */ sentence, /** @type {Switches} */ switches) {
     this.field.value = sentence;
     this.boxes?.show(switches);
   }

@@ -14,19 +14,12 @@ export function shape(kind, attributes, ...content) {
 /** A picture that scrolls on a phone: its letters of 11 px would become too small there.
  *  @param {number} width @param {number} height @param {string} label what a screen reader says
  *  @param {...Node} content */
-export const picture = (width, height, label, ...content) =>
-  shape(
-    "svg",
-    {
-      viewBox: `0 0 ${width} ${height}`,
-      width,
-      height,
-      style: `min-width: ${0.9 * width}px`,
-      role: "img",
-      "aria-label": label,
-    },
-    ...content,
-  );
+export function picture(width, height, label, ...content) {
+  const viewBox = `0 0 ${width} ${height}`;
+  const style = `min-width: ${0.9 * width}px`;
+  const attributes = { viewBox, width, height, style, role: "img", "aria-label": label };
+  return shape("svg", attributes, ...content);
+}
 
 /** @param {number} x @param {number} y @param {number} width @param {number} height
  *  @param {string} fill @param {string} stroke */

@@ -1,4 +1,4 @@
-// What moves on the page: notes, charts, the live figures, predictions, contents, copies.
+// What moves on the page: charts, the live figures, predictions, contents, copies.
 
 import { exploreAttention } from "../views/figure.js";
 import { startCharts } from "./charts.js";
@@ -6,7 +6,6 @@ import { startContents } from "./contents.js";
 import { all, button, el, targetOf, watch } from "./dom.js";
 import { liveContent } from "./engine.js";
 import { openOnPaper, say } from "./language.js";
-import { startNotes } from "./notes.js";
 import { startPredictions } from "./predictions.js";
 import { yourSentence } from "./sentence.js";
 import { startTheme } from "./theme.js";
@@ -17,7 +16,6 @@ const COPIED_MILLISECONDS = 1500;
 const whenIdle = (task) => void (window.requestIdleCallback ?? setTimeout)(task);
 
 export function startText() {
-  startNotes();
   startCharts();
   startLiveFigures();
   startPredictions();
@@ -108,7 +106,7 @@ function forget() {
     return;
   try {
     for (const name of ["guessed", "guesses", "road", "mine"]) localStorage.removeItem(name);
-    sessionStorage.removeItem("annotatedSentence");
+    sessionStorage.removeItem("sentence");
   } catch {
     // nothing was kept
   }

@@ -1,4 +1,4 @@
-// Light or dark: as the system has it, until the reader chooses; paper is light.
+// Light or dark: as the system has it, until the reader chooses; paper is light (blog.css).
 
 import { byId } from "./dom.js";
 
@@ -15,15 +15,5 @@ export function startTheme() {
     } catch {
       // not kept
     }
-  });
-  /** @type {string | undefined} */
-  let chosen;
-  addEventListener("beforeprint", () => {
-    chosen = root.dataset.theme;
-    root.dataset.theme = "light";
-  });
-  addEventListener("afterprint", () => {
-    if (chosen) root.dataset.theme = chosen;
-    else delete root.dataset.theme;
   });
 }

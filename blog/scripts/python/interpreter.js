@@ -44,17 +44,15 @@ export class Interpreter {
     return new Interpreter(machine);
   }
 
-  /** Runs Python with these globals; gives what it calls `_result`.
-   *  @param {string} code @param {Record<string, unknown>} globals */
-  run(code, globals = {}) {
+  /** Runs Python with these globals; gives what it calls `_result`. */
+  run(/** @type {string} */ code, /** @type {Record<string, unknown>} */ globals = {}) {
     for (const [name, value] of Object.entries(globals)) this.machine.globals.set(name, value);
     this.machine.runPython(code);
     return this.machine.globals.get("_result");
   }
 
-  /** Makes a module of a text; nothing of an earlier one is left.
-   *  @param {string} module @param {string} text */
-  load(module, text) {
+  /** Makes a module of a text; nothing of an earlier one is left. */
+  load(/** @type {string} */ module, /** @type {string} */ text) {
     /** @param {string} _code */
     const compile = (_code) => this.run("_program = compile(_code, 'mine.py', 'exec')", { _code });
     try {
@@ -63,15 +61,6 @@ export class Interpreter {
       compile(spelled(text, true));
     }
     this.run(`${module} = {"__name__": "mine"}\nexec(_program, ${module})`);
-  }
-
-  /** @param {string} module @param {string} name */
-  hasFunction(module, name) {
-    return this.run(`_result = callable(${module}.get("${name}"))`);
-  }
-
-  forget() {
-    this.run("_kept.clear()");
   }
 
   /** What a function of a module gives; numbers that aren't finite become NaN.
@@ -93,15 +82,9 @@ export class Interpreter {
       throw refusal("things");
     }
   }
-
-  /** Whether the last call changed what it was given. */
-  changedArguments() {
-    return this.run("_result = _given != arguments(_json)");
-  }
 }
 
-/** @param {string} _key @param {unknown} value */
-function asNumber(_key, value) {
+function asNumber(/** @type {string} */ _key, /** @type {unknown} */ value) {
   if (value === null) return NaN;
   if (typeof value === "number" || typeof value === "boolean" || Array.isArray(value)) return value;
   throw new TypeError("neither a list nor a number");

@@ -2,22 +2,38 @@
 
 import { GATES } from "./gates.js";
 import { refusal } from "./interpreter.js";
+import { plug } from "./plug.js";
 
 /** @typedef {Record<string, any>} Judgement what the page says it of (views/editor_words.js) */
 
 const FEW_TOKENS = 12; // of the sentence tell a mistake as well as all, and sooner
 const TOLERANCE = 2e-4; // beside the largest right number
 
+/** From a question of the page to its answer. @param {World} world @param {Asked} question */
+export function answerOf(world, { code, name, plugged, sentence }) {
+  try {
+    world.interpreter.load("_mine", code);
+    if (!world.interpreter.run(`_result = callable(_mine.get("${name}"))`))
+      throw refusal("missing", name);
+    const src = world.translator.source(sentence);
+    return { result: plugged ? plug(world, name, src) : judge(world, name, src) };
+  } catch (error) {
+    const { message } = /** @type {Error} */ (error);
+    const line = [...message.matchAll(/"mine\.py", line (\d+)/g)].at(-1)?.[1];
+    return { error: message.trim().split("\n").at(-1), line };
+  }
+}
+
 /** @param {World} world @param {string} name of the function
  *  @param {number[]} src ids of the sentence @returns {Judgement} */
-export function judge(world, name, src) {
+function judge(world, name, src) {
   const { interpreter, translator } = world;
   const gate = GATES[name];
   const scores = gate.scores?.(translator, src, world.progress);
   const cases = gate.cases(translator, src);
   const answers = cases.map((given) => {
     const answer = interpreter.call("_mine", name, given, scores);
-    if (interpreter.changedArguments()) throw refusal("changed");
+    if (interpreter.run("_result = _given != arguments(_json)")) throw refusal("changed");
     return answer;
   });
   const right = cases.map((given) => gate.right(given, translator, src));
@@ -46,12 +62,10 @@ function mistakeOf({ interpreter, translator, forms }, name, src) {
   return form?.[0];
 }
 
-/** @param {string} name @param {Value} answer @param {Value} right */
-function same(name, answer, right) {
+function same(/** @type {string} */ name, /** @type {Value} */ answer, /** @type {Value} */ right) {
   const [x, y] = [flat(answer), flat(right)];
-  return (
-    shapes(name, answer) === shapes(name, right) && x.length === y.length && placeOfError(x, y) < 0
-  );
+  const hasShape = shapes(name, answer) === shapes(name, right) && x.length === y.length;
+  return hasShape && placeOfError(x, y) < 0;
 }
 
 /** @param {string} name @param {Value} answer @param {Value} right @returns {Judgement} */
@@ -59,8 +73,8 @@ function difference(name, answer, right) {
   const [x, y] = [flat(answer), flat(right)];
   const [shape, wanted] = [shapes(name, answer), shapes(name, right)];
   if (shape !== wanted || x.length !== y.length) return { shape, wanted };
-  const infinite = x.filter((value) => !Number.isFinite(value)).length;
-  if (infinite) return { infinite, all: x.length };
+  const count = x.filter((value) => !Number.isFinite(value)).length;
+  if (count) return { infinite: true, count, all: x.length };
   const at = placeOfError(x, y);
   const width = shapeOf(right).at(-1) || 1;
   return {
@@ -87,9 +101,8 @@ const shapes = (name, value) =>
     .map((answer) => shapeOf(answer).join(", "))
     .join("), (");
 
-/** Where numbers first differ by more than rounding; -1: nowhere.
- *  @param {number[]} x @param {number[]} right */
-function placeOfError(x, right) {
+/** Where numbers first differ by more than rounding; -1: nowhere. */
+function placeOfError(/** @type {number[]} */ x, /** @type {number[]} */ right) {
   const largest = Math.max(...right.filter(Number.isFinite).map(Math.abs));
   return x.findIndex((value, i) => {
     if (Math.abs(value - right[i]) <= TOLERANCE * largest) return false;

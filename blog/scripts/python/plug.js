@@ -69,13 +69,12 @@ const CHANGES = {
 const asFloats = (/** @type {number[]} */ row) => Float32Array.from(row);
 
 /** The reader's attention in place of model/attention.js's, for many queries at a time. Keys and
- *  values stay in Python: a step sends those of the newest token alone.
- *  @param {Call} call @param {Interpreter} interpreter */
-function asAttention(call, interpreter) {
+ *  values stay in Python: a step sends those of the newest token alone. */
+function asAttention(/** @type {Call} */ call, /** @type {Interpreter} */ interpreter) {
   /** @type {Map<Float32Array[], { id: number, counts: Record<number, number> }>} how many rows
    *    Python has, by their first column */
   const sent = new Map();
-  interpreter.forget();
+  interpreter.run("_kept.clear()");
   /** @param {Float32Array[]} x @param {number} start @param {number} width */
   const kept = (x, start, width) => {
     const { id, counts } = sent.get(x) ?? { id: sent.size, counts: {} };

@@ -10,9 +10,8 @@ const CALL_FOR = { "[": "_list(", "(": "_tuple(", "{": "_set(" };
 
 /** The reader's code: row[::2] = x as _strided(row)[::2] = x, z.__getitem__ as a lambda, no / among
  *  parameters. If it still can't be compiled, [*ids, best] may be why: with `displays` it becomes
- *  _list(*ids, best).
- *  @param {string} code @param {boolean} displays */
-export function spelled(code, displays) {
+ *  _list(*ids, best). */
+export function spelled(/** @type {string} */ code, /** @type {boolean} */ displays) {
   /** @type {string[]} */
   const literals = [];
   const bare = code.replace(LITERAL, (literal) => {
@@ -54,8 +53,7 @@ function withCalls(text) {
  *  @param {string} before */
 const isParameter = (before) => /\b(?:lambda|for)\b(?:(?!:|\bin\b)[^])*$/.test(before);
 
-/** Whether what stands between these is assigned to.
- *  @param {string} before @param {string} after */
-const isTarget = (before, after) =>
+/** Whether what stands between these is assigned to. */
+const isTarget = (/** @type {string} */ before, /** @type {string} */ after) =>
   /^[\s\])]*=(?!=)/.test(after) ||
   (/^[\s\])]*in\b/.test(after) && /\bfor\s(?:(?!\bin\b)[^:])*$/.test(before));

@@ -3,7 +3,7 @@
 
 import { unpack } from "../model/tensors.js";
 import { Translator } from "../model/translator.js";
-import { answerOf } from "./answer.js";
+import { answerOf } from "./judge.js";
 import { Interpreter } from "./interpreter.js";
 
 const PROGRESS_MILLISECONDS = 200; // between two messages

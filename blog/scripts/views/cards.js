@@ -50,8 +50,7 @@ class Card {
     this.link = null;
   }
 
-  /** @param {() => void} act @param {number} milliseconds */
-  later(act, milliseconds) {
+  later(/** @type {() => void} */ act, /** @type {number} */ milliseconds) {
     clearTimeout(this.timer);
     this.timer = setTimeout(act, milliseconds);
   }

@@ -1,24 +1,17 @@
 // The document of the clinic, in its frame.
 
-import source from "bundle:../learn/clinic_worker.js";
+import source from "bundle:../learn/clinic.js";
 import { el, watch } from "../page/dom.js";
 import { shrink } from "../page/in_frame.js";
 import { say } from "../page/language.js";
 import { asker } from "../page/worker.js";
-import { describe_next, describe_result, describe_verdict } from "./clinic_result.js";
-import { make_screen } from "./clinic_screen.js";
-import {
-  curve_is_ill,
-  is_ill,
-  last_loss,
-  ORDERS,
-  say_exact,
-  say_value,
-  share,
-  writes_badly,
-} from "./clinic_words.js";
+import { describe_result, describe_verdict, make_screen } from "./clinic_screen.js";
+import * as Words from "./clinic_words.js";
 
-/** @import { Order } from "../learn/clinic_worker.js" */
+/** @import { Order } from "../learn/clinic.js" */
+
+const { ORDERS, curve_is_ill, is_ill, last_loss } = Words;
+
 /** A patient while it is here: what is left of the points, and what was measured by each test that
  *  was ordered; null while it is being measured. It is closed once the reader knows.
  *  @typedef {{ patient: Patient, points: number, closed: boolean,
@@ -30,9 +23,8 @@ const DAY_MS = 864e5;
 
 const name_of = (/** @type {Patient} */ { slip }) => slip ?? "healthy";
 
-/** What is in the row of a trained model already.
- *  @param {string} test @param {Patient} patient @returns {Examination | null} */
-function result_of_row(test, patient) {
+/** What is in the row of a trained model already. @returns {Examination | null} */
+function result_of_row(/** @type {string} */ test, /** @type {Patient} */ patient) {
   if (test === "swap") {
     const [own, other] = patient.sources;
     return { measured: { swap: patient.swap }, bars: { own, other } };
@@ -55,21 +47,17 @@ export class Clinic {
   /** @type {(order: Order) => Promise<Examination>} */
   ask = asker(source);
 
-  /** @param {Patient[]} rows @param {Catalogue} catalogue */
-  constructor(rows, catalogue) {
+  constructor(/** @type {Patient[]} */ rows, /** @type {Catalogue} */ catalogue) {
     this.rows = rows;
     this.catalogue = catalogue;
     this.screen = make_screen(this, catalogue.mistakes);
     this.show();
     watch([this.screen.curve.element], (isNear) => {
-      if (!this.visit && isNear) this.admit_of_the_day();
+      if (!this.visit && isNear) this.admit(rows[Math.floor(Date.now() / DAY_MS) % rows.length]);
     });
   }
 
   // --- a patient ---
-
-  admit_of_the_day = () =>
-    this.admit(this.rows[Math.floor(Date.now() / DAY_MS) % this.rows.length]);
 
   /** The level of a patient with a mistake. @param {string} slip @param {Patient} patient */
   level_of(slip, patient) {
@@ -99,10 +87,10 @@ export class Clinic {
     screen.told.replaceChildren();
     screen.names.value = "";
     for (const button of Object.values(screen.orders)) button.ariaPressed = "false";
-    screen.curve.run(patient.losses, this.healthy_like(patient).losses);
+    screen.curve.draw(patient.losses, this.healthy_like(patient).losses);
     screen.facts.textContent = say(
       "Loss at the end {loss}. Of the letters of held-out numbers, {share} are right if it reads the reference before each.",
-      { loss: last_loss(patient).toFixed(3), share: share(patient.forced) },
+      { loss: last_loss(patient).toFixed(3), share: Words.share(patient.forced) },
     );
     this.show();
   }
@@ -122,16 +110,10 @@ export class Clinic {
       : "";
     for (const button of Object.values(screen.orders)) button.disabled = !visit;
     for (const control of [screen.names, screen.name, screen.tell])
-      control.disabled = !visit || visit.closed;
+      control.disabled = visit?.closed ?? true;
   }
 
-  /** Once: who comes again is known. @param {Visit} visit @param {number} points */
-  finish({ patient }, points) {
-    if (!this.cases.has(patient)) this.cases.set(patient, points);
-  }
-
-  /** @param {string} className @param {...(Node | string)} content */
-  tell(className, ...content) {
+  tell(/** @type {string} */ className, /** @type {...(Node | string)} */ ...content) {
     const card = el("div", { className }, ...content);
     this.screen.told.append(card);
     return card;
@@ -143,10 +125,11 @@ export class Clinic {
     const { visit, catalogue } = this;
     if (!visit || test in visit.results) return;
     visit.results[test] = null;
+    const [title, price] = ORDERS[test];
     // a point is left for the name
-    if (!visit.closed) visit.points = Math.max(1, visit.points - ORDERS[test].price);
+    if (!visit.closed) visit.points = Math.max(1, visit.points - price);
     this.screen.orders[test].ariaPressed = "true";
-    const card = this.tell("clinic-result", el("strong", {}, ORDERS[test].title), " …");
+    const card = this.tell("clinic-result", el("strong", {}, title), " …");
     card.id = `result-${test}`;
     this.show();
     const result = await this.result_of(test, visit.patient);
@@ -156,8 +139,7 @@ export class Clinic {
     reveal(card);
   }
 
-  /** @param {string} test @param {Patient} patient */
-  result_of = async (test, patient) =>
+  result_of = async (/** @type {string} */ test, /** @type {Patient} */ patient) =>
     result_of_row(test, patient) ?? this.ask({ test, slip: patient.slip, seed: patient.seed });
 
   // --- the name ---
@@ -191,8 +173,8 @@ export class Clinic {
       });
     for (const [test, measured] of Object.entries(results)) {
       if (!measured) continue; // it is being measured
-      if (test === "references" && writes_badly(other) !== writes_badly(patient))
-        return say("In such a model, {sentence}.", { sentence: say_exact(other) });
+      if (test === "references" && Words.writes_badly(other) !== Words.writes_badly(patient))
+        return say("In such a model, {sentence}.", { sentence: Words.say_exact(other) });
       const others = (await this.result_of(test, other)).measured;
       const telling = Object.keys(others).find(
         (name) =>
@@ -201,7 +183,7 @@ export class Clinic {
       );
       if (telling)
         return say("In such a model, {sentence}.", {
-          sentence: say_value(tests[telling], others[telling]),
+          sentence: Words.say_value(tests[telling], others[telling]),
         });
     }
     return say("But none of the tests that you have ordered tells the two apart.");
@@ -212,12 +194,12 @@ export class Clinic {
     const { visit, screen, catalogue } = this;
     if (!visit) return;
     const { patient } = visit;
-    this.finish(visit, right ? visit.points : 0);
+    // once: who comes again is known
+    this.cases.set(patient, this.cases.get(patient) ?? (right ? visit.points : 0));
     visit.closed = true;
     const points = right ? visit.points : null;
     const verdict = describe_verdict(patient, this.healthy_like(patient), catalogue, points);
-    const section = catalogue.mistakes[name_of(patient)]?.section;
-    const card = this.tell("clinic-result", ...verdict, ...describe_next(section, catalogue.next));
+    const card = this.tell("clinic-result", ...verdict);
     card.id = "clinic-verdict";
     this.show();
     reveal(card);

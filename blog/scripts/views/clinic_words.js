@@ -2,44 +2,32 @@
 
 import { say } from "../page/language.js";
 
-/** The examinations that can be ordered, with their prices.
- *  @type {Record<string, { title: string, price: number, about: string }>} */
+/** The examinations that can be ordered: title, price, and what they do.
+ *  @type {Record<string, [title: string, price: number, text: string]>} */
 export const ORDERS = {
-  wires: {
-    title: say("Wires"),
-    price: 1,
-    about: say("Change one word of the target after the other: which predictions move?"),
-  },
-  loss: {
-    title: say("Loss"),
-    price: 1,
-    about: say("Compute the loss once more, from the logits."),
-  },
-  gradient: {
-    title: say("Gradient"),
-    price: 1,
-    about: say("Compute the gradient twice, and make one step."),
-  },
-  inventory: {
-    title: say("Look inside"),
-    price: 1,
-    about: say("Look at the encoder's first norm and first attention, before any training."),
-  },
-  heart: {
-    title: say("By heart"),
-    price: 2,
-    about: say("A fresh model learns eight pairs by heart and translates them."),
-  },
-  swap: {
-    title: say("Swap sources"),
-    price: 1,
-    about: say("Give the trained model the sources of other numbers."),
-  },
-  references: {
-    title: say("Let it write"),
-    price: 1,
-    about: say("The trained model writes on its own; then it reads what it wrote."),
-  },
+  wires: [
+    say("Wires"),
+    1,
+    say("Change one word of the target after the other: which predictions move?"),
+  ],
+  loss: [say("Loss"), 1, say("Compute the loss once more, from the logits.")],
+  gradient: [say("Gradient"), 1, say("Compute the gradient twice, and make one step.")],
+  inventory: [
+    say("Look inside"),
+    1,
+    say("Look at the encoder's first norm and first attention, before any training."),
+  ],
+  heart: [
+    say("By heart"),
+    2,
+    say("A fresh model learns eight pairs by heart and translates them."),
+  ],
+  swap: [say("Swap sources"), 1, say("Give the trained model the sources of other numbers.")],
+  references: [
+    say("Let it write"),
+    1,
+    say("The trained model writes on its own; then it reads what it wrote."),
+  ],
 };
 
 export const LEVELS = [
@@ -57,6 +45,12 @@ export const BARS = {
   again: say("once more"),
   own: say("its own source"),
   other: say("another's source"),
+};
+
+/** @type {Record<string, string>} */
+export const CAPTIONS = {
+  wires: say`rows: predictions, columns: the word that is changed; framed: it moves a prediction before it`,
+  inventory: say("rows: queries, columns: keys, of one head"),
 };
 
 /** What a look inside says of numbers that have to be 1.
@@ -89,9 +83,8 @@ export const say_measured = (/** @type {Patient} */ patient) =>
     exact: share(patient.exact),
   });
 
-/** A text of Python with its number, as Python writes it.
- *  @param {string} text @param {number} value */
-const formatted = (text, value) =>
+/** A text of Python with its number, as Python writes it. */
+const formatted = (/** @type {string} */ text, /** @type {number} */ value) =>
   text.replace(/\{:(\+?)\.(\d)([gf%])\}/, (_, sign, digits, kind) => {
     const x = Math.abs(value) < 1e-4 ? 0 : value;
     const plus = sign && x > 0 ? "+" : "";
@@ -102,7 +95,6 @@ const formatted = (text, value) =>
 /** @param {Test} test @param {number} value */
 export const is_ill = ({ low, high }, value) => !(low <= value && value <= high);
 
-/** @param {Test} test @param {number} value */
-export const say_value = (test, value) =>
+export const say_value = (/** @type {Test} */ test, /** @type {number} */ value) =>
   formatted(test.measured, value) +
   (is_ill(test, value) ? say(": {means}", { means: test.means }) : "");

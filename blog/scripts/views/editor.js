@@ -31,8 +31,7 @@ export function startEditors() {
 /** What was written, by function. @type {Record<string, string>} */
 const written = recall("mine", {});
 
-/** @param {string} name @param {string} code */
-function keep(name, code) {
+function keep(/** @type {string} */ name, /** @type {string} */ code) {
   written[name] = code;
   remember("mine", written);
 }
@@ -106,12 +105,8 @@ class Editor {
     this.show("busy", say("computing…"));
     try {
       await yourSentence.begin();
-      await this.ask({
-        code: this.field.value,
-        name: this.name,
-        plugged,
-        sentence: yourSentence.current(),
-      });
+      const { sentence } = yourSentence;
+      await this.ask({ code: this.field.value, name: this.name, plugged, sentence });
     } catch (error) {
       this.show("wrong", /** @type {Error} */ (error).message);
     }
@@ -124,8 +119,7 @@ class Editor {
     this.stop.hidden = !is;
   }
 
-  /** @param {string} className @param {(Node | string)[]} content */
-  show(className, ...content) {
+  show(/** @type {string} */ className, /** @type {(Node | string)[]} */ ...content) {
     this.output.className = className;
     this.output.replaceChildren(...content);
   }

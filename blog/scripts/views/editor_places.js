@@ -13,9 +13,7 @@ export const PLACES = [
   {
     heading: "scaled-dot-product-attention-section-3-2-1",
     name: "attention",
-    task: say(
-      "Q, K and V are lists of rows. mask is None, or has a row for each query: True where a key may be seen. Give back the output alone, a row for each query. When it’s right, follow “Ein Hund fotografiert einen Mann.” in the bar below, leave out the division, and put it into the model.",
-    ),
+    task: say`Q, K and V are lists of rows. mask is None, or has a row for each query: True where a key may be seen. Give back the output alone, a row for each query. When it’s right, follow “Ein Hund fotografiert einen Mann.” in the bar below, leave out the division, and put it into the model.`,
     pluggable: true,
     stub: `from math import exp, sqrt
 
@@ -37,9 +35,7 @@ def positions(length, d_model):
   {
     heading: "masks",
     name: "masks",
-    task: say(
-      "Give back two masks: one row for the source, and a row for each token of the target. True is where a query (row) may look at a key (column).",
-    ),
+    task: say`Give back two masks: one row for the source, and a row for each token of the target. True is where a query (row) may look at a key (column).`,
     stub: `def masks(src, tgt, pad):
     return [[True] * len(src)], [[True] * len(tgt) for t in tgt]
 `,
@@ -58,9 +54,7 @@ def layer_norm(x, gain, bias):
   {
     heading: "a-vector-becomes-a-word-section-3-4",
     name: "decode",
-    task: say(
-      "scores(ids) gives each token of the vocabulary a score, as the one that comes after ids; ids begin with bos. Give back what was written: eos included, bos not, and at most longest ids.",
-    ),
+    task: say`scores(ids) gives each token of the vocabulary a score, as the one that comes after ids; ids begin with bos. Give back what was written: eos included, bos not, and at most longest ids.`,
     pluggable: true,
     stub: `def decode(scores, bos, eos, longest):
     return []
@@ -69,9 +63,7 @@ def layer_norm(x, gain, bias):
   {
     heading: "the-loss",
     name: "loss_gradient",
-    task: say(
-      "logits has a row of scores for each position, target the right ids. The loss is a sum over the positions, without those where target is pad. The right id gets 1 - smoothing in q; the smoothing is shared out evenly among all ids but pad, the right one included.",
-    ),
+    task: say`logits has a row of scores for each position, target the right ids. The loss is a sum over the positions, without those where target is pad. The right id gets 1 - smoothing in q; the smoothing is shared out evenly among all ids but pad, the right one included.`,
     stub: `from math import exp
 
 def loss_gradient(logits, target, smoothing, pad):

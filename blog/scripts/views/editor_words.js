@@ -20,11 +20,7 @@ function complaint({ result, error, line, late, stopped }, code) {
   if (late) return say("It didn't end within {seconds} seconds.", { seconds: late });
   if (error) return ofError(error, Number(line), code);
   if (result.mistake) return ofMistake(result.mistake);
-  if (result.infinite)
-    return say("{count} of {all} numbers aren't finite.", {
-      count: result.infinite,
-      all: result.all,
-    });
+  if (result.infinite) return say("{count} of {all} numbers aren't finite.", result);
   if ("shape" in result)
     return say("The result has the shape ({mine}), and should have ({right}).", {
       mine: result.shape,
@@ -75,9 +71,7 @@ const REFUSALS = {
   things: () => say("What the function gives isn't made of lists and numbers."),
   changed: () => say("The function changes what it is given, which others still need."),
   none: () =>
-    say(
-      "scores was asked about no ids at all. The decoder begins with bos: that is what it reads before it has written anything.",
-    ),
+    say`scores was asked about no ids at all. The decoder begins with bos: that is what it reads before it has written anything.`,
   odd: (id) =>
     say(
       "scores was asked about {id}, which isn't the id of a token. An id is the place of a score, not the score.",
@@ -113,9 +107,7 @@ const HINTS = [
   ],
   [
     /^NotImplementedError.*\n.*\[[^\]]*:[^\]]*:/,
-    say(
-      "MicroPython takes a slice with a step from lists only, and can’t delete it: write list(a)[::2], or make a new list.",
-    ),
+    say`MicroPython takes a slice with a step from lists only, and can’t delete it: write list(a)[::2], or make a new list.`,
   ],
   [/__getitem__/, say("MicroPython can’t pass on this method: write lambda i: a[i].")],
   [

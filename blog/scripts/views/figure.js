@@ -26,9 +26,8 @@ const PATIENCE_MS = 250; // after which it is said that the model computes
 
 /** @typedef {import("../page/engine.js").Content} Content */
 /** `first`: the page's first screen, which shows the least; `open`: whether the maps are unfolded;
- *  `state`: choices to begin with; `changed` is told of every change.
- *  @typedef {{ first?: boolean, open?: boolean, state?: object,
- *    changed?: (state: State, result: Result) => void }} Options */
+ *  `changed` is told of every change.
+ *  @typedef {{ first?: boolean, open?: boolean, changed?: (state: State) => void }} Options */
 /** @typedef {Figure["state"]} State */
 
 /** What is there from the model's first answer on. @type {any} each has a type of its own */
@@ -72,8 +71,6 @@ export class Figure {
       kind: /** @type {Kind} */ ("cross"),
       layer: 0,
       head: /** @type {Head} */ ("mean"),
-      words: false,
-      ...options.state,
     };
   }
 
@@ -169,10 +166,6 @@ export class Figure {
     return this.compute();
   }
 
-  askIfOther(/** @type {string} */ sentence) {
-    if (sentence.trim() !== this.state.sentence.trim()) this.ask(sentence);
-  }
-
   // ---- what the reader does ----
 
   /** Hide a token that was read, or no longer; the end stays. @param {number} i */
@@ -199,7 +192,7 @@ export class Figure {
     if (!this.result) return;
     drawMaps(this);
     lightUp(this);
-    this.options.changed?.(this.state, this.result);
+    this.options.changed?.(this.state);
   }
 
   /** What has been typed, translated or not; what is shown if nothing has. */
@@ -215,7 +208,7 @@ export class Figure {
     drawMaps(this);
     drawStep(this);
     Changes.compare(this);
-    this.options.changed?.(this.state, this.result);
+    this.options.changed?.(this.state);
   }
 
   fill(/** @type {string} */ sentence) {

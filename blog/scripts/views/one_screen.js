@@ -1,12 +1,12 @@
 // "Run it here": a worker does what one_screen.py does, and its lines appear as they would in a
 // terminal.
 
-import source from "bundle:../learn/one_screen_worker.js";
+import source from "bundle:../learn/one_screen.js";
 import { byId, el } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { startWorker } from "../page/worker.js";
 
-/** @import { Line } from "../learn/one_screen_worker.js" */
+/** @import { Line } from "../learn/one_screen.js" */
 
 const PLACE = `<div class="learn-row"><button type="button" id="run-button">${say("▶ Run")}</button>
   <label>${say("seed")} <input id="run-seed" type="number" min="1" max="2147483646" step="1" size="6"></label></div>

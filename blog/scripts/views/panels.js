@@ -7,15 +7,13 @@ import { el } from "../page/dom.js";
 import { gloss, glossed, glossOf, interlinear } from "../page/gloss.js";
 import { isolated, say, told } from "../page/language.js";
 import { BREAKS, PANELS } from "./panels/kinds.js";
-
-export { el, percent } from "../page/dom.js";
-export { bars, code, numbers, row, size } from "./panels/parts.js";
+import { paragraphs } from "./panels/parts.js";
 
 /** @typedef {import("./panels/kinds.js").Chosen} Chosen */
 /** @typedef {keyof Chosen} Choice */
 /** @typedef {Awaited<ReturnType<typeof look>>} Facts */
-/** Where panels are, and what is chosen in all of them. @typedef {HTMLElement & {
- *    begins?: Element, chosen?: Record<string, string> }} Host */
+/** Where panels are, and what is chosen in all of them.
+ *  @typedef {HTMLElement & { chosen?: Record<string, string> }} Host */
 /** @typedef {import("../model/jobs.js").Facts} Computed */
 /** What the model computes, `facts`, is asked for when a panel is seen.
  *  @typedef {{ engine: Engine, sentence: string, switches?: Switches,
@@ -34,13 +32,8 @@ const CHOICES = {
 };
 /** @type {Record<string, string>} */
 const SWAPS = {
-  Frauen: "Kinder",
-  Männer: "Frauen",
-  Mann: "Junge",
-  Junge: "Mann",
-  Hund: "Ball",
-  Frau: "Katze",
-  Kinder: "Hunde",
+  ...{ Frauen: "Kinder", Männer: "Frauen", Mann: "Junge", Junge: "Mann", Hund: "Ball" },
+  ...{ Frau: "Katze", Kinder: "Hunde" },
 };
 
 /** All of the page. @type {{ again(): unknown, draw(): unknown, host?: Host }[]} */
@@ -93,10 +86,8 @@ function choices(choice, { config, german, predicted }) {
     ];
   if (choice === "step") return predicted.map((name, t) => [t, `${t + 1}: ${name}`]);
   if (choice === "token" || choice === "key") return german.map((name, t) => [t, name]);
-  return Array.from({ length: choice === "layer" ? config.N : config.h }, (_, i) => [
-    i,
-    `${i + 1}`,
-  ]);
+  const length = choice === "layer" ? config.N : config.h;
+  return Array.from({ length }, (_, i) => [i, `${i + 1}`]);
 }
 
 /** One panel: its elements, what is chosen in it, and whether it shows what is followed. */
@@ -106,8 +97,7 @@ class Panel {
   whose = el("span", { class: "panel-whose" });
   body = el("div", { class: "panel-body", ariaBusy: "true" }); // until it shows what is followed
 
-  /** @param {Host} host @param {string} name */
-  constructor(host, name) {
+  constructor(/** @type {Host} */ host, /** @type {string} */ name) {
     const [title, choices, draw] = PANELS[name];
     this.host = host;
     this.chosen = host.chosen ??= {};
@@ -130,8 +120,7 @@ class Panel {
     this.watch();
   }
 
-  /** @param {string} title @param {Choice} choice */
-  control(title, choice) {
+  control(/** @type {string} */ title, /** @type {Choice} */ choice) {
     const control =
       choice === "other" ? el("input", { type: "text", size: 36, dir: "auto" }) : el("select");
     control.setAttribute("aria-label", `${title}: ${CHOICES[choice]}`);
@@ -185,9 +174,7 @@ class Panel {
     const drawn = await this.drawBody(f, chosen, (changes) => this.choose(changes));
     if (turn !== this.turn) return; // something else has been asked for meanwhile
     this.tellWhose(this.name === "removed" && chosen.whose !== "own" ? BREAKS : f.sentence);
-    this.body.replaceChildren(
-      ...drawn.map((part) => (typeof part === "string" ? el("p", {}, part) : part)),
-    );
+    this.body.replaceChildren(...paragraphs(drawn));
     this.body.ariaBusy = "false";
   }
 
@@ -243,10 +230,7 @@ class Panel {
 }
 
 /** Put a panel into an element. @param {Host} host @param {string} name */
-export function add(host, name) {
-  host.chosen ??= {};
-  panels.push(new Panel(host, name));
-}
+export const add = (host, name) => void panels.push(new Panel(host, name));
 
 /** @param {Engine} engine @param {string} sentence @param {Switches} [switches] */
 export function follow(engine, sentence, switches) {

@@ -3,7 +3,7 @@
 // its section. Where there is no margin, a button in the page's bar opens it.
 
 import { all, byId, el, startDrawer } from "../page/dom.js";
-import { endOf, yourSentence } from "../page/sentence.js";
+import { yourSentence } from "../page/sentence.js";
 import { copyOf } from "../page/svg.js";
 import * as Panels from "./panels.js";
 import { followed, STOPS } from "./walk_stops.js";
@@ -19,7 +19,7 @@ const LIT = {
   "multi-head-attention-section-3-2-2": [/attention/, "encoder attention"],
   "the-encoder-section-3-1": [/^encoder|memory/, "memory"],
   "the-decoder-writes-sections-3-1-and-3-2-3": [/^decoder|cross/, "decoder attention"],
-  "layers-of-three-sublayers": [/cross/, "cross-attention"],
+  "layers-of-three-sublayers": [/cross/, null],
   "the-model-assembled": [/./, "softmax"],
   "the-loss": [/softmax|probabilities/, "softmax"],
   "keeping-keys-and-values": [/decoder attention|cross/, "decoder attention"],
@@ -27,8 +27,6 @@ const LIT = {
   "what-the-heads-of-the-encoder-do-figures-3-to-5": [/encoder attention/, "encoder attention"],
   "does-attention-find-the-right-word": [/cross/, "cross-attention"],
 };
-
-const ASKS = "layers-of-three-sublayers"; // its numbers wait until the reader has guessed
 
 export function startPlace() {
   const figure = document.querySelector(".arch-fig");
@@ -54,8 +52,6 @@ class Place {
     // page/contents.js marks there what is being read
     const marks = new MutationObserver(() => this.light());
     marks.observe(byId("toc"), { subtree: true, attributeFilter: ["aria-current"] });
-    for (const answer of all("details.answer"))
-      answer.addEventListener("toggle", () => this.light());
     this.light();
     startDrawer(byId("where"), this.aside, () => this.tell());
   }
@@ -66,7 +62,7 @@ class Place {
     const [pattern, box] = litAt(ids, this.boxes);
     for (const part of this.boxes)
       part.classList.toggle("lit", pattern.test(part.dataset.part ?? ""));
-    this.box = ids[0] === ASKS && isAsking() ? null : box;
+    this.box = box;
     this.tell();
   }
 
@@ -96,16 +92,6 @@ function numbersOf(box, facts) {
   if (!stop) return [];
   const numbers = stop.tell(facts).filter((piece) => typeof piece !== "string");
   return [el("strong", {}, stop.whose?.(facts) ?? stop.title), ...numbers];
-}
-
-function isAsking() {
-  const section = document.getElementById(ASKS)?.closest("section");
-  const end = section && endOf(section);
-  for (let part = /** @type {Element | null | undefined} */ (section); part;) {
-    if (part.querySelector(".choices button:enabled")) return true;
-    part = part === end ? null : part.nextElementSibling;
-  }
-  return false;
 }
 
 /** A copy of the figure, without what can't be read in this size. The contents lead to the same
@@ -145,9 +131,8 @@ function headingsByLink() {
   return ids;
 }
 
-/** What is lit at the first of some headings that has anything.
- *  @param {string[]} ids @param {HTMLElement[]} boxes @returns {Lit} */
-function litAt(ids, boxes) {
+/** What is lit at the first of some headings that has anything. @returns {Lit} */
+function litAt(/** @type {string[]} */ ids, /** @type {HTMLElement[]} */ boxes) {
   for (const id of ids) {
     if (LIT[id]) return LIT[id];
     const names = boxes

@@ -136,8 +136,7 @@ class Road {
   }
 }
 
-/** @param {HTMLElement} link @param {boolean} read */
-function mark(link, read) {
+function mark(/** @type {HTMLElement} */ link, /** @type {boolean} */ read) {
   link.classList.add("on-road");
   link.classList.toggle("read", read);
   link.setAttribute("aria-description", read ? say("on the road, read") : say("on the road"));

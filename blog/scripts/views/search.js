@@ -3,8 +3,7 @@
 import { overThePage } from "../page/dialog.js";
 import { all, button, byId, el, targetOf } from "../page/dom.js";
 import { say } from "../page/language.js";
-import { HEADINGS, sectionsOfPage } from "../page/search_index.js";
-import { excerpt, hitsOf, pattern, plainly, queryOf, typed } from "../page/search_text.js";
+import * as Index from "../page/search_index.js";
 
 const MOST_HITS = 30;
 const SCROLL_MILLISECONDS = [0, 200, 600, 1500]; // charts and panels above still grow
@@ -50,15 +49,15 @@ class Search {
   open() {
     this.dialog.show();
     this.input.select();
-    sectionsOfPage(); // is read while the reader types
+    Index.sectionsOfPage(); // is read while the reader types
   }
 
   async find() {
     const typing = this.input.value;
-    const sections = await sectionsOfPage();
+    const sections = await Index.sectionsOfPage();
     if (typing !== this.input.value) return; // later letters are looked for
-    const query = queryOf(typing);
-    const hits = hitsOf(sections, query);
+    const query = Index.queryOf(typing);
+    const hits = Index.hitsOf(sections, query);
     this.count.textContent = query.enough ? countOf(hits.length) : "";
     this.results.replaceChildren(...hits.slice(0, MOST_HITS).map((hit) => resultOf(hit, query)));
   }
@@ -72,39 +71,27 @@ class Search {
     if (!sought) return;
     event.preventDefault();
     location.hash = link.hash;
-    reveal(decodeURIComponent(link.hash.slice(1)), plainly(sought.replace(/\s+/g, " ")));
+    reveal(decodeURIComponent(link.hash.slice(1)), Index.plainly(sought.replace(/\s+/g, " ")));
   }
 
-  /** From the field to the results and between them. @param {KeyboardEvent} event */
+  /** Enter opens the first result. @param {KeyboardEvent} event */
   key(event) {
-    if (event.isComposing) return; // letters of Chinese are being chosen
-    const places = [this.input, ...all("a", this.results)];
-    const focused = /** @type {HTMLElement} */ (document.activeElement);
-    const step = Number(event.key === "ArrowDown") - Number(event.key === "ArrowUp");
-    const next = places[places.indexOf(focused) + step];
-    if (step && next) {
-      event.preventDefault();
-      next.focus();
-    }
-    if (event.key === "Enter" && focused === this.input) {
-      event.preventDefault(); // or it would press the button that the focus goes back to
-      places[1]?.click();
-    }
+    // letters of Chinese may be being chosen
+    if (event.key !== "Enter" || event.isComposing || event.target !== this.input) return;
+    event.preventDefault(); // or it would press the button that the focus goes back to
+    all("a", this.results)[0]?.click();
   }
 }
 
 function countOf(/** @type {number} */ count) {
   if (count === 1) return say("1 section");
   const more = count > MOST_HITS;
-  return say(more ? "{count} sections, of which {shown} are listed" : "{count} sections", {
-    count,
-    shown: MOST_HITS,
-  });
+  const values = { count, shown: MOST_HITS };
+  return say(more ? "{count} sections, of which {shown} are listed" : "{count} sections", values);
 }
 
-/** @param {Section} section @param {Query} query */
-function resultOf(section, query) {
-  const { before, match, after } = excerpt(section, query);
+function resultOf(/** @type {Section} */ section, /** @type {Query} */ query) {
+  const { before, match, after } = Index.excerpt(section, query);
   const mark = match ? el("mark", { textContent: match }) : "";
   const link = el("a", { href: `#${section.id}`, textContent: section.title });
   return el("li", {}, link, el("span", {}, before, mark, after));
@@ -115,10 +102,10 @@ function resultOf(section, query) {
  *  @param {string} id of the heading @param {string} sought */
 function reveal(id, sought) {
   const texts = textsBelow(byId(id));
-  const whole = typed(texts.map(({ node }) => node.data).join(""));
+  const whole = Index.typed(texts.map(({ node }) => node.data).join(""));
   /** @param {number} place in the whole text */
   const at = (place) => texts.findLast(({ start }) => start <= place) ?? texts[0];
-  const matches = [...whole.matchAll(pattern(sought))];
+  const matches = [...whole.matchAll(Index.pattern(sought))];
   const match = matches.find(({ index }) => !at(index).folded) ?? matches[0];
   if (!match) return;
   const end = match.index + match[0].length - 1;
@@ -131,12 +118,8 @@ function reveal(id, sought) {
 }
 
 function show(/** @type {HTMLElement} */ place) {
-  for (
-    let fold = place.closest("details");
-    fold;
-    fold = fold.parentElement?.closest("details") ?? null
-  )
-    fold.open = true;
+  const folds = /** @type {HTMLDetailsElement[]} */ (all("details"));
+  for (const fold of folds) fold.open ||= fold.contains(place);
   const timers = SCROLL_MILLISECONDS.map((wait) =>
     setTimeout(() => place.scrollIntoView({ block: "center" }), wait),
   );
@@ -147,10 +130,9 @@ function show(/** @type {HTMLElement} */ place) {
 /** The texts between a heading and the next one, and where each starts in all of them. */
 function textsBelow(/** @type {HTMLElement} */ heading) {
   const content = byId("content");
-  /** @param {Node} node @param {Node} other */
-  const follows = (node, other) =>
+  const follows = (/** @type {Node} */ node, /** @type {Node} */ other) =>
     Boolean(node.compareDocumentPosition(other) & Node.DOCUMENT_POSITION_FOLLOWING);
-  const next = all(HEADINGS, content).find((element) => follows(heading, element));
+  const next = all(Index.HEADINGS, content).find((element) => follows(heading, element));
   const walker = document.createTreeWalker(content, NodeFilter.SHOW_TEXT);
   walker.currentNode = heading;
   const texts = [];

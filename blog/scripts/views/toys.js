@@ -29,13 +29,9 @@ function place(/** @type {Toy} */ { heading, sliders, draw, caption }) {
     el("label", {}, `${name} `, inputs[i], " ", outputs[i]),
   );
   const drawing = el("div");
-  const figure = el(
-    "figure",
-    { className: "toy" },
-    el("div", { className: "learn-row" }, ...labels),
-    drawing,
-    el("figcaption", {}, caption),
-  );
+  const row = el("div", { className: "learn-row" }, ...labels);
+  const text = el("figcaption", {}, caption);
+  const figure = el("figure", { className: "toy" }, row, drawing, text);
   function update() {
     const values = inputs.map(({ value }) => Number(value));
     for (const [i, output] of outputs.entries()) output.textContent = String(values[i]);
@@ -121,13 +117,8 @@ function tile_by_tile(tiles) {
   const lines = running_softmax(tiles).map((line, i) =>
     words(30, 50 + 18 * i, line, { "text-anchor": "start" }),
   );
-  return picture(
-    440,
-    120,
-    say("The running softmax after {tiles} tiles", { tiles }),
-    ...boxes,
-    ...lines,
-  );
+  const label = say("The running softmax after {tiles} tiles", { tiles });
+  return picture(440, 120, label, ...boxes, ...lines);
 }
 
 /** @type {Toy[]} */
@@ -139,16 +130,12 @@ export const TOYS = [
       { name: say("and"), min: 0, max: 48, value: 8 },
     ],
     draw: clocks,
-    caption: say(
-      "Sine and cosine of a pair of dimensions are the tip of a clock's hand. The left clocks turn fast, the right ones hardly at all; 16 dimensions, blue and orange.",
-    ),
+    caption: say`Sine and cosine of a pair of dimensions are the tip of a clock's hand. The left clocks turn fast, the right ones hardly at all; 16 dimensions, blue and orange.`,
   },
   {
     heading: "fused-attention-tile-by-tile",
     sliders: [{ name: say("tiles read"), min: 1, max: 3, value: 1 }],
     draw: tile_by_tile,
-    caption: say(
-      "Six scores in tiles of two. The largest score and the sum relative to it are all that is kept.",
-    ),
+    caption: say`Six scores in tiles of two. The largest score and the sum relative to it are all that is kept.`,
   },
 ];

@@ -2,21 +2,21 @@
 
 import source from "bundle:../learn/trainer_worker.js";
 import { PEAK, WHOLE } from "../learn/tasks.js";
-import { button, watch } from "../page/dom.js";
+import { watch } from "../page/dom.js";
 import { shrink } from "../page/in_frame.js";
 import { say } from "../page/language.js";
 import { startWorker } from "../page/worker.js";
 import { examples_of } from "./frame_parts.js";
 import { Chart } from "./trainer_curve.js";
-import { draw_map, fill, make_screen, PARTS, TASKS, text_of, WHY } from "./trainer_screen.js";
+import { $, draw_map, draw_screen, inputs, TASKS, text_of, WHY } from "./trainer_screen.js";
 
 /** @import { Settings } from "../learn/tasks.js" */
 /** @import { Message, Report } from "../learn/trainer_worker.js" */
 /** @import { Update } from "./trainer_curve.js" */
 /** Settings that differ from the whole model's. @typedef {Record<string, unknown>} Change */
 /** A training that was made beforehand: a row of learned.jsonl.
- *  @typedef {{ task: string, seed: number, change: Change, losses: number[], scores: number[],
- *    examples: string[][] }} Row */
+ *  @typedef {{ task: string, seed: number, change: Change, losses: number[],
+ *    scores: number[] }} Row */
 
 /** @type {Record<string, number | boolean>} */
 const USUAL = WHOLE;
@@ -29,8 +29,6 @@ const text_of_change = (/** @type {Change} */ change) =>
 
 const percent = (/** @type {number} */ share) => `${(100 * share).toFixed(0)}%`;
 
-const last_score = (/** @type {Row} */ { scores }) => scores[scores.length - 1];
-
 /** @param {number} number the run's */
 const fresh_run = (number, task = "") => ({
   number,
@@ -41,8 +39,6 @@ const fresh_run = (number, task = "") => ({
   total: 1,
   running: false,
   tokens: 0,
-  /** @type {Row | null} whose missing part is guessed, in place of a run */
-  riddle: null,
 });
 
 class Trainer {
@@ -53,8 +49,7 @@ class Trainer {
   wanted = false; // the reader wants it to train, in sight or not
   /** @type {Worker | null} */
   worker = null;
-  screen = make_screen();
-  chart = new Chart(this.screen.curve, PEAK);
+  chart = new Chart($("curve"), PEAK);
 
   constructor(/** @type {Row[]} */ rows) {
     this.rows = rows;
@@ -67,8 +62,8 @@ class Trainer {
   settings() {
     const value = (/** @type {HTMLInputElement | HTMLSelectElement} */ input) =>
       input instanceof HTMLInputElement ? input.checked : Number(input.value);
-    const parts = this.screen.inputs.map((input) => [input.dataset.key, value(input)]);
-    return { task: this.screen.task.value, seed: this.seed, ...Object.fromEntries(parts) };
+    const parts = inputs().map((input) => [input.dataset.key, value(input)]);
+    return { task: $("task").value, seed: this.seed, ...Object.fromEntries(parts) };
   }
 
   /** What the fresh model has otherwise than the whole one. @returns {Change} */
@@ -81,25 +76,24 @@ class Trainer {
 
   /** Trainings of all seeds that were made beforehand. */
   rows_with(/** @type {Change} */ change) {
-    const { value } = this.screen.task;
+    const { value } = $("task");
     const text = text_of_change(change);
     return this.rows.filter((row) => row.task === value && text_of_change(row.change) === text);
   }
 
-  own_text = () => this.screen.own.value.trim().toLowerCase();
+  own_text = () => $("own").value.trim().toLowerCase();
 
   // --- a run ---
 
   send = (/** @type {Message} */ message) => this.worker?.postMessage(message);
 
   begin(wanted = false) {
-    const { screen, run } = this;
+    const { run } = this;
     this.worker ??= startWorker(source, (/** @type {Report} */ report) => this.hear(report));
     if (run.curve.length > FEW_POINTS) this.run_before = run;
     const { total, tokens } = run;
-    this.run = { ...fresh_run(run.number + 1, screen.task.value), total, tokens };
+    this.run = { ...fresh_run(run.number + 1, $("task").value), total, tokens };
     this.wanted = wanted;
-    screen.choices.hidden = true;
     this.send({ begin: this.settings(), number: this.run.number, own: this.own_text() });
     if (wanted) this.send({ run: true });
     this.compare();
@@ -110,10 +104,10 @@ class Trainer {
   compare() {
     const shares = this.rows_with(this.change())
       .map((row) =>
-        say("{share} (seed {seed})", { share: percent(last_score(row)), seed: row.seed }),
+        say("{share} (seed {seed})", { share: percent(row.scores.at(-1) ?? 0), seed: row.seed }),
       )
       .join(say(", "));
-    this.screen.before.textContent = shares
+    $("before").textContent = shares
       ? say("Trained beforehand, right in the end: {shares}", { shares })
       : say("Nothing was trained beforehand with these settings.");
   }
@@ -121,7 +115,7 @@ class Trainer {
   /** What the worker reports. @param {Report} report */
   hear(report) {
     const { run } = this;
-    if (report.number !== run.number || run.riddle) return; // of the run before
+    if (report.number !== run.number) return; // of the run before
     run.curve.push(...report.losses.filter(([step]) => step % run.every === 0 || step === 1));
     if (run.curve.length > MOST_POINTS) {
       run.every *= 2;
@@ -152,20 +146,15 @@ class Trainer {
 
   /** @param {Report} report @param {Update | undefined} last */
   show_state({ step, total, running }, last) {
-    const { screen } = this;
     const finished = step >= total;
-    screen.run.textContent = running ? say("❚❚ Pause") : say("▶ Train");
+    $("run").textContent = running ? say("❚❚ Pause") : say("▶ Train");
     // a button that is disabled loses it
-    if (finished && document.activeElement === screen.run) screen.again.focus();
-    screen.run.disabled = screen.step.disabled = finished;
-    screen.state.ariaLive = running ? "off" : "polite";
-    const values = {
-      seed: this.seed,
-      step: step.toLocaleString("en"),
-      total: total.toLocaleString("en"),
-      loss: last?.[1].toFixed(3),
-    };
-    screen.state.textContent = say(
+    if (finished && document.activeElement === $("run")) $("again").focus();
+    $("run").disabled = $("step").disabled = finished;
+    $("state").ariaLive = running ? "off" : "polite";
+    const [number, count] = [step, total].map((n) => n.toLocaleString("en"));
+    const values = { seed: this.seed, step: number, total: count, loss: last?.[1].toFixed(3) };
+    $("state").textContent = say(
       last
         ? "update {step} of {total}, loss {loss}, seed {seed}"
         : "update {step} of {total}, seed {seed}",
@@ -187,18 +176,17 @@ class Trainer {
     ];
     const why = this.why(exact, loss, finished);
     if (why) lines.push(WHY[why]);
-    this.screen.exact.textContent = lines.join("\n");
+    $("exact").textContent = lines.join("\n");
     const texts = examples.map(({ source, target, written }) => [
       source,
       target,
       written.at(-1) === "</s>" ? text_of(written) : `${text_of(written)}…`,
     ]);
-    this.screen.examples.replaceChildren(...examples_of(texts));
+    $("examples").replaceChildren(...examples_of(texts));
   }
 
-  /** The missing part that explains what is seen.
-   *  @param {number} exact @param {number} loss @param {boolean} finished */
-  why(exact, loss, finished) {
+  /** The missing part that explains what is seen. */
+  why(/** @type {number} */ exact, /** @type {number} */ loss, /** @type {boolean} */ finished) {
     const blind = exact < 0.1 && loss < 0.1;
     const high = this.settings().rate > 1 && exact < 0.9;
     const seen = blind
@@ -210,10 +198,10 @@ class Trainer {
   }
 
   show_own(/** @type {Report} */ { own }) {
-    this.screen.answer.textContent = own
+    $("answer").textContent = own
       ? `${own.source} → ${text_of(own.written) || "–"}`
-      : TASKS[this.screen.task.value].allowed;
-    draw_map(this.screen.map, own);
+      : TASKS[$("task").value].allowed;
+    draw_map($("map"), own);
   }
 
   draw(/** @type {number} */ step) {
@@ -221,112 +209,45 @@ class Trainer {
     chart.total = run.total;
     chart.draw_run(run.curve);
     if (step > 0 && run.curve.length > FEW_POINTS) return; // the rest stays as it is
-    const lacks = run.riddle?.change ?? this.change();
+    const lacks = this.change();
     const whole = Object.keys(lacks).length === 0;
-    const lacking = whole ? null : this.rows_with(lacks)[run.riddle?.seed ?? 0];
     chart.draw_background({
       whole: this.rows_with({})[0]?.losses ?? [],
-      lacking: lacking?.losses ?? [],
-      before: run_before?.task === run.task && !run.riddle ? run_before.curve : [],
+      lacking: whole ? [] : (this.rows_with(lacks)[0]?.losses ?? []),
+      before: run_before?.task === run.task ? run_before.curve : [],
       tokens: run.tokens,
-      highest: run.riddle ? 0 : this.settings().rate * chart.peak,
+      highest: this.settings().rate * chart.peak,
     });
-  }
-
-  // --- a riddle: which part does a model lack that was trained beforehand? ---
-
-  guess() {
-    const { screen } = this;
-    const riddles = this.rows.filter(
-      (row) =>
-        row.task === screen.task.value &&
-        Object.keys(row.change).length === 1 &&
-        last_score(row) < 0.9,
-    );
-    if (!riddles.length) return;
-    for (const input of screen.inputs) {
-      const usual = USUAL[input.dataset.key ?? ""];
-      if (input instanceof HTMLInputElement) input.checked = Boolean(usual);
-      else input.value = String(usual);
-    }
-    this.begin();
-    const riddle = riddles[Math.floor(Math.random() * riddles.length)];
-    this.run.riddle = riddle;
-    this.draw(0);
-    fill(screen.map, []);
-    for (const element of [screen.state, screen.answer, screen.before]) element.textContent = "";
-    screen.run.textContent = say("▶ Train"); // the training under way has ended
-    screen.run.disabled = screen.step.disabled = false;
-    screen.exact.textContent = say(
-      "The dashed curve is that of a model that lacks one thing. In the end {share} of those it has never learned from were right; five of them below. What is missing?",
-      { share: percent(last_score(riddle)) },
-    );
-    const texts = riddle.examples.map(([source, target, written]) => [
-      source,
-      target,
-      text_of([written.replace("</s>", "")]),
-    ]);
-    screen.examples.replaceChildren(...examples_of(texts));
-    this.offer([...new Set(riddles.map((row) => Object.keys(row.change)[0]))], riddle);
-  }
-
-  /** @param {string[]} keys of what may be missing @param {Row} riddle */
-  offer(keys, riddle) {
-    /** @type {Record<string, string>} */
-    const names = {
-      ...Object.fromEntries(PARTS),
-      rate: say("a rate of the usual height"),
-      h: say("the second head"),
-    };
-    const buttons = keys.map((key) => {
-      const right = key in riddle.change;
-      const choice = button(names[key], () => {
-        choice.textContent = `${names[key]} ${right ? "✓" : "✗"}`;
-        const lines = [say("Yes. Take it away yourself, and train."), WHY[key] ?? ""];
-        if (right) this.screen.exact.textContent = lines.join("\n");
-      });
-      return choice;
-    });
-    this.screen.choices.hidden = false;
-    this.screen.choices.replaceChildren(...buttons);
   }
 
   // --- what the reader does ---
 
-  run_or_pause() {
-    if (this.run.riddle) return this.begin(true);
-    this.wanted = !this.run.running;
-    this.send({ run: this.wanted });
-  }
-
-  step() {
-    if (this.run.riddle) return this.begin();
-    this.wanted = false;
-    this.send({ run: false, step: true });
-  }
-
   choose_task() {
-    const { question, example } = TASKS[this.screen.task.value];
+    const { question, example } = TASKS[$("task").value];
     shrink();
-    this.screen.question.textContent = question;
-    this.screen.own.value = example;
+    $("ask").textContent = question;
+    $("own").value = example;
     this.begin();
   }
 
   listen() {
-    const { screen } = this;
-    screen.run.onclick = () => this.run_or_pause();
-    screen.step.onclick = () => this.step();
-    screen.again.onclick = () => this.begin();
-    screen.other.onclick = () => {
+    $("run").onclick = () => {
+      this.wanted = !this.run.running;
+      this.send({ run: this.wanted });
+    };
+    $("step").onclick = () => {
+      this.wanted = false;
+      this.send({ run: false, step: true });
+    };
+    $("again").onclick = () => this.begin();
+    $("other").onclick = () => {
       this.seed += 1;
       this.begin(this.wanted);
     };
-    screen.guess.onclick = () => this.guess();
     // who was training goes on with the new model
-    for (const input of screen.inputs) input.onchange = () => this.begin(this.wanted);
-    screen.task.onchange = () => this.choose_task();
-    screen.own.oninput = () => this.send({ own: this.own_text() });
+    for (const input of inputs()) input.onchange = () => this.begin(this.wanted);
+    $("task").onchange = () => this.choose_task();
+    $("own").oninput = () => this.send({ own: this.own_text() });
     // nothing is computed out of sight
     watch([document.body], (in_sight) => {
       if (in_sight && !this.worker) this.begin();
@@ -335,5 +256,6 @@ class Trainer {
   }
 }
 
+draw_screen();
 const [rows] = globalThis.GIVEN;
 new Trainer(rows);

@@ -36,30 +36,17 @@ export const TASKS = {
  *  others: with a loss of nothing, and nothing right.
  *  @type {Record<string, string>} */
 export const WHY = {
-  warmup: say(
-    "Here the rate has its usual peak from the first update. That costs much with some seeds and little with others; try the rate × 10 to see what its height does.",
-  ),
-  rate: say(
-    "The rate is too high for this model, with warmup and without: how high it is counts for more than how early.",
-  ),
-  positions: say(
-    "Without positions the encoder knows which letters it reads, but not in which order.",
-  ),
-  causal: say(
-    "In training it saw the letter that it was to predict, because nothing hid it, and learned to repeat that. Now it isn't there.",
-  ),
-  shift: say(
-    "In training it read the very letter that it was to predict, and learned to repeat that. Now it repeats what it wrote.",
-  ),
+  warmup: say`Here the rate has its usual peak from the first update. That costs much with some seeds and little with others; try the rate × 10 to see what its height does.`,
+  rate: say`The rate is too high for this model, with warmup and without: how high it is counts for more than how early.`,
+  positions: say`Without positions the encoder knows which letters it reads, but not in which order.`,
+  causal: say`In training it saw the letter that it was to predict, because nothing hid it, and learned to repeat that. Now it isn't there.`,
+  shift: say`In training it read the very letter that it was to predict, and learned to repeat that. Now it repeats what it wrote.`,
 };
 
 /** @param {number[]} values @param {number} first @param {(value: number) => string} name */
 const options = (values, first, name) =>
   values
-    .map(
-      (value) =>
-        `<option value="${value}"${value === first ? " selected" : ""}>${name(value)}</option>`,
-    )
+    .map((n) => `<option value="${n}"${n === first ? " selected" : ""}>${name(n)}</option>`)
     .join("");
 
 const tasks = Object.entries(TASKS).map(
@@ -74,7 +61,6 @@ const SCREEN = `
     <label>${say("Task")} <select id="learn-task">${tasks.join("")}</select></label>
     <button type="button" id="learn-run">${say("▶ Train")}</button> <button type="button" id="learn-step">${say("Step")}</button>
     <button type="button" id="learn-again">${say("Restart")}</button> <button type="button" id="learn-other">${say("Other seed")}</button>
-    <button type="button" id="learn-guess">${say("Guess what is missing")}</button>
     <span id="learn-state" role="status"></span>
   </div>
   <div class="learn-row" role="group" aria-label="${say("What a fresh model has")}">
@@ -86,7 +72,7 @@ const SCREEN = `
   <div class="learn-parts">
     <div><svg id="learn-curve" viewBox="0 0 340 200" role="img" aria-label="${say("Loss and learning rate over the updates")}"></svg>
       <p class="learn-note">${say("Above: the loss in nats per letter; thick is this model, thin your run before it, dotted the whole model with seed 0, trained beforehand, and dashed one that lacks the same part. Below: the learning rate, always on one scale.")}</p></div>
-    <div><p class="learn-note" id="learn-exact"></p><p class="learn-note" id="learn-before"></p><div id="learn-choices" class="learn-row" hidden></div>
+    <div><p class="learn-note" id="learn-exact"></p><p class="learn-note" id="learn-before"></p>
       <table id="learn-examples"></table></div>
   </div>
   <div class="learn-row"><label><span id="learn-ask">${TASKS.numbers.question}</span> <input id="learn-own" size="12" value="345" autocomplete="off" autocapitalize="off"></label> <output id="learn-answer"></output></div>
@@ -94,47 +80,12 @@ const SCREEN = `
   <p class="learn-note">${say("cross-attention: a row for each letter that is written, a column for each that is read; ⏎ is the end")}</p>
   <p class="learn-note">${say("An encoder-decoder of 6,000 weights learns in your browser, from nothing. Take a part away, which begins anew, and see what it was for.")}</p>`;
 
-/** Draw the screen; returns its elements by name. */
-export function make_screen() {
-  document.body.innerHTML = SCREEN;
-  /** @template {keyof HTMLElementTagNameMap} Tag @param {Tag} tag @param {string} name */
-  const learn = (tag, name) =>
-    /** @type {HTMLElementTagNameMap[Tag]} */ (document.querySelector(`${tag}#learn-${name}`));
-  return {
-    run: learn("button", "run"),
-    step: learn("button", "step"),
-    again: learn("button", "again"),
-    other: learn("button", "other"),
-    guess: learn("button", "guess"),
-    task: learn("select", "task"),
-    own: learn("input", "own"),
-    examples: learn("table", "examples"),
-    map: learn("table", "map"),
-    inputs: /** @type {(HTMLInputElement | HTMLSelectElement)[]} */ (all("[data-key]")),
-    state: byId("learn-state"),
-    curve: byId("learn-curve"),
-    exact: byId("learn-exact"),
-    before: byId("learn-before"),
-    choices: byId("learn-choices"),
-    question: byId("learn-ask"),
-    answer: byId("learn-answer"),
-  };
-}
-
-/** A cell: a heading with a scope, or a weight.
- *  @typedef {{ scope?: "row" | "col", text?: string, weight?: number }} Cell */
-
-/** Show rows of cells. @param {HTMLTableElement} table @param {Cell[][]} rows */
-export const fill = (table, rows) =>
-  table.replaceChildren(...rows_of(rows.map((cells) => cells.map(cell_of))));
-
-/** @param {Cell} cell */
-function cell_of({ scope, text = "", weight }) {
-  const cell = el(scope ? "th" : "td", {}, text);
-  if (scope) cell.scope = scope;
-  if (weight !== undefined) cell.style.setProperty("--w", weight.toFixed(2));
-  return cell;
-}
+/** An element of the screen, which is drawn before. @param {string} name */
+export const $ = (name) => /** @type {Control} */ (byId(`learn-${name}`));
+export const draw_screen = () => (document.body.innerHTML = SCREEN);
+/** What the fresh model has. */
+export const inputs = () =>
+  /** @type {(HTMLInputElement | HTMLSelectElement)[]} */ (all("[data-key]"));
 
 /** Letters as a text without the end; a second beginning is a dot. @param {string[]} letters */
 export const text_of = (letters) =>
@@ -143,25 +94,24 @@ export const text_of = (letters) =>
     .join("")
     .replaceAll("<s>", "·");
 
-/** @param {string | undefined} letter */
-const letter_text = (letter) => letter?.replace("</s>", "⏎") ?? "";
-
 /** Cross-attention, the mean of the heads.
  *  @param {HTMLTableElement} table
  *  @param {{ source: string, target: string, written: string[], weights: number[][][] } | null} own
  *    weights (T)(h)(S) */
 export function draw_map(table, own) {
-  if (!own) return fill(table, []);
-  const columns = [...own.source, "</s>"];
-  /** @type {Cell[]} */
-  const head = columns.map((letter) => ({ scope: "col", text: letter_text(letter) }));
-  /** @type {Cell[][]} */
+  if (!own) return table.replaceChildren();
+  /** @param {"row" | "col"} scope @param {string} letter */
+  const head = (scope, letter = "") => el("th", { scope }, letter.replace("</s>", "⏎"));
+  const letters = [...own.source, "</s>"];
+  /** @type {HTMLElement[][]} */
   const body = own.weights.map((heads, t) => [
-    { scope: "row", text: letter_text(own.written[t]) },
-    ...columns.map((_, s) => ({
-      weight: heads.reduce((sum, weights) => sum + weights[s], 0) / heads.length,
-    })),
+    head("row", own.written[t]),
+    ...letters.map((_, s) => {
+      const weight = heads.reduce((sum, weights) => sum + weights[s], 0) / heads.length;
+      return el("td", { style: `--w: ${weight.toFixed(2)}` });
+    }),
   ]);
-  while (body.length < own.target.length + 1) body.push([{}]); // as high as it will be
-  fill(table, [[{}, ...head], ...body]);
+  while (body.length < own.target.length + 1) body.push([el("td")]); // as high as it will be
+  const columns = letters.map((letter) => head("col", letter));
+  table.replaceChildren(...rows_of([[el("td"), ...columns], ...body]));
 }

@@ -41,11 +41,8 @@ export function tree(nodes, best, name) {
     { count: nodes.length },
   );
   const viewBox = `0 0 ${width} ${height}`;
-  return shape(
-    "svg",
-    { width, height, viewBox, role: "img", "aria-label": label, class: "tree" },
-    ...branches,
-  );
+  const attributes = { width, height, viewBox, role: "img", "aria-label": label, class: "tree" };
+  return shape("svg", attributes, ...branches);
 }
 
 /** @param {BeamNode} node @param {string} name @param {{ x: number, y: number }} place */
@@ -57,13 +54,7 @@ function labels({ logP, score }, name, { x, y }) {
   ];
 }
 
-/** @param {BeamNode} node @param {string} token */
-function describe({ step, p, logP, score }, token) {
+function describe(/** @type {BeamNode} */ { step, p, logP }, /** @type {string} */ token) {
   const values = { step, token, p: percent(Math.exp(p)), logP: logP.toFixed(2) };
-  return score === undefined
-    ? say("step {step}: {token}, {p}, log-probability in all {logP}", values)
-    : say("step {step}: {token}, {p}, log-probability in all {logP}, score {score}", {
-        ...values,
-        score: score.toFixed(2),
-      });
+  return say("step {step}: {token}, {p}, log-probability in all {logP}", values);
 }

@@ -4,8 +4,7 @@
 import { el } from "../page/dom.js";
 import { say } from "../page/language.js";
 
-/** What the model gave the token that was chosen, and `own` if that was drawn from something else.
- *  @typedef {{ chosen: number, own?: number }} Step */
+/** What the model gave the token that was chosen. @typedef {{ chosen: number }} Step */
 
 // Of 22 sentences that were tried, six good captions had 70% or more, and twelve outputs without
 // sense 60% or less. A wrong word of which the model is sure isn't found in this way.
@@ -17,20 +16,19 @@ const ENGLISH =
   /^(the|is|are|and|with|of|on|to|from|two|woman|women|his|her|you|this|that|what|how|my|i|we)$/i;
 const NEGATION = /^(nicht|kein(e[mnrs]?)?|nie|niemals|niemand|nirgends)$/i;
 
-/** @param {Step[]} steps */
-const product = (steps) => steps.reduce((p, { own, chosen }) => p * (own ?? chosen), 1);
-
 /** The geometric mean of the probabilities that the model gave the tokens it wrote. */
-export function confidence(/** @type {Step[]} */ steps) {
-  const logs = steps.map((step) => Math.log(Math.max(1e-12, product([step]))));
+function confidence(/** @type {Step[]} */ steps) {
+  const logs = steps.map(({ chosen }) => Math.log(Math.max(1e-12, chosen)));
   return Math.exp(logs.reduce((a, b) => a + b, 0) / steps.length);
 }
+/** How sure the model is. */
+export const share = (/** @type {Step[]} */ steps) => `${Math.round(100 * confidence(steps))}%`;
 export const guessing = (/** @type {Step[]} */ steps) => confidence(steps) < GUESSING;
 export function verdict(/** @type {Step[]} */ steps) {
-  const share = { share: `${Math.round(100 * confidence(steps))}%` };
+  const values = { share: share(steps) };
   return guessing(steps)
-    ? say("The model is guessing. How sure it is of its words: {share}.", share)
-    : say("How sure it is of its words: {share}.", share);
+    ? say("The model is guessing. How sure it is of its words: {share}.", values)
+    : say("How sure it is of its words: {share}.", values);
 }
 
 /** For each token, whether it belongs to a word that the model gave less than 40%: the product
@@ -43,6 +41,7 @@ export function doubtful(steps, starts) {
     if (i === 0 || starts(i)) words.push([]);
     words[words.length - 1].push(step);
   });
+  const product = (/** @type {Step[]} */ word) => word.reduce((p, { chosen }) => p * chosen, 1);
   return words.flatMap((word) => word.map(() => product(word) < DOUBTFUL));
 }
 
@@ -88,10 +87,9 @@ export function doubts(sentence, tokenizer, language) {
   ].filter((message) => typeof message === "string");
 }
 
-/** The longest list that two lists have in common, in order: places of the first, and where each
- *  is in the second.
- *  @param {string[]} ours @param {string[]} theirs @returns {Map<number, number>} */
-export function inCommon(ours, theirs) {
+/** The longest list that two lists have in common, in order: places of the first, and where each is
+ *  in the second. @returns {Map<number, number>} */
+export function inCommon(/** @type {string[]} */ ours, /** @type {string[]} */ theirs) {
   /** Of what ends at these places. @type {number[][]} */
   const lengths = ours.map(() => []);
   const length = (/** @type {number} */ i, /** @type {number} */ j) => lengths[i]?.[j] ?? 0;

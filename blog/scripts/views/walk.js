@@ -5,10 +5,11 @@ import { overThePage } from "../page/dialog.js";
 import { all, button, el } from "../page/dom.js";
 import { liveContent } from "../page/engine.js";
 import { interlinear } from "../page/gloss.js";
-import * as Guesses from "../page/guesses.js";
+import { countGuess, guessesText } from "../page/predictions.js";
 import { say } from "../page/language.js";
 import { copyOf, shape } from "../page/svg.js";
 import { look } from "./panels.js";
+import { paragraphs } from "./panels/parts.js";
 import { followed, STOPS } from "./walk_stops.js";
 
 /** @import { Facts } from "./walk_stops.js" */
@@ -49,9 +50,8 @@ class Walk {
   link = el("a", { textContent: say("Read the section"), onclick: () => this.leave(true) });
 
   constructor(/** @type {Element} */ figure) {
-    const close = button(say("close"), () => this.leave(false), {
-      ariaLabel: say("Close the walk"),
-    });
+    const ariaLabel = say("Close the walk");
+    const close = button(say("close"), () => this.leave(false), { ariaLabel });
     this.figure = figure;
     this.picture = picture_of(figure, (stop) => this.show(stop));
     this.picture.append(this.mark);
@@ -149,7 +149,7 @@ class Walk {
     const answers = el("div", { className: "walk-answers" });
     const told = el("div");
     const answer = (/** @type {string} */ choice) => {
-      if (!(stop in answered)) Guesses.add(choice === right);
+      if (!(stop in answered)) countGuess(choice === right);
       answered[stop] = choice;
       this.nameNext();
       const results = names.map((name) => {
@@ -157,10 +157,8 @@ class Walk {
         const className = { "✓": "right", "✗": "wrong", "": "" }[mark];
         return el("span", { className }, `${name} ${mark}`);
       });
-      answers.replaceChildren(...results, el("small", {}, Guesses.text()));
-      told.replaceChildren(
-        ...tell(facts).map((piece) => (typeof piece === "string" ? el("p", {}, piece) : piece)),
-      );
+      answers.replaceChildren(...results, el("small", {}, guessesText()));
+      told.replaceChildren(...paragraphs(tell(facts)));
     };
     const choose = (/** @type {string} */ name) => {
       answer(name);

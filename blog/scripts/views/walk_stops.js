@@ -2,8 +2,9 @@
 // numbers, and what is asked and told of them.
 
 import { largest, softmax } from "../model/tensors.js";
+import { el } from "../page/dom.js";
 import { say } from "../page/language.js";
-import { bars, code, el, numbers, row, size } from "./panels.js";
+import { bars, code, nearestRows, numbers, row, size } from "./panels/parts.js";
 
 /** What the model computes on the way. @typedef {import("./panels.js").Facts} Trace */
 /** The same, and whom we follow.
@@ -77,6 +78,9 @@ export function followed(f) {
 const among = (names, right, n = 4) =>
   [right, ...[...new Set(names)].filter((name) => name !== right).slice(0, n - 1)].sort();
 
+/** Whom we follow, and where, for sentences. @param {Facts} f */
+const values = (f) => ({ token: f.german[f.word], head: f.head + 1, h: f.config.h });
+
 /** What it has written before the step that we follow. @param {Facts} f */
 const written_before = (f) => f.written.slice(1, f.step + 1).join(" ");
 
@@ -86,10 +90,6 @@ const nearest = (f) => f.near[f.word][0].name;
 /** @param {Float32Array} before @param {Float32Array} after */
 const row_of_sizes = (before, after) =>
   row(say("root mean square"), code(`${size(before).toFixed(2)} → ${size(after).toFixed(2)}`));
-
-/** A token's name and probability at the step that we follow, and whether it is written.
- *  @param {Facts} f @param {number} id @returns {[string, number, boolean]} */
-const chance_of = (f, id) => [f.name([id])[0], f.p[id], id === f.ids[f.step + 1]];
 
 /** @type {Stop[]} */
 export const STOPS = [
@@ -102,9 +102,7 @@ export const STOPS = [
       String(f.src.length),
     ],
     tell: (f) => [
-      say(
-        "The model reads numbers. Its vocabulary cuts the sentence into tokens, and each token has an id.",
-      ),
+      say`The model reads numbers. Its vocabulary cuts the sentence into tokens, and each token has an id.`,
       row(say("tokens"), code(f.source.join(" | "))),
       row(say("ids"), code(f.src.join("  "))),
       say("We follow “{token}”, token {id}.", { token: f.german[f.word], id: f.src[f.word] }),
@@ -134,15 +132,7 @@ export const STOPS = [
       row(say("its row"), numbers(f.rows[f.word])),
       row(say("scaled"), numbers(f.embedded[f.word])),
       row_of_sizes(f.rows[f.word], f.embedded[f.word]),
-      row(
-        say("nearest rows"),
-        code(
-          f.near[f.word]
-            .slice(0, 5)
-            .map(({ name, cosine }) => `${name} ${cosine.toFixed(2)}`)
-            .join("   "),
-        ),
-      ),
+      nearestRows(f.near[f.word].slice(0, 5)),
     ],
   },
   {
@@ -154,9 +144,7 @@ export const STOPS = [
       1,
     ],
     tell: (f) => [
-      say(
-        "Attention does not know the order of what it reads. So each position has a vector of its own, of sines and cosines, and it is added.",
-      ),
+      say`Attention does not know the order of what it reads. So each position has a vector of its own, of sines and cosines, and it is added.`,
       row(say("position {position}", { position: f.word }), numbers(f.positions[f.word])),
       row(say("sum"), numbers(f.input[f.word])),
     ],
@@ -164,24 +152,16 @@ export const STOPS = [
   {
     part: "encoder attention",
     title: say("Every token looks at all others"),
-    whose: (f) =>
-      say("“{token}” looks at (layer 1, head {head})", {
-        token: f.german[f.word],
-        head: f.head + 1,
-      }),
+    whose: (f) => say("“{token}” looks at (layer 1, head {head})", values(f)),
     ask: (f) => [
-      say("Whom does “{token}” look at most in the first layer, in head {head} of {h}?", {
-        token: f.german[f.word],
-        head: f.head + 1,
-        h: f.config.h,
-      }),
+      say("Whom does “{token}” look at most in the first layer, in head {head} of {h}?", values(f)),
       among(f.german, strongest(f.german, f.own, 1)[0][0]),
       strongest(f.german, f.own, 1)[0][0],
     ],
     tell: (f) => [
       say(
         "Three learned matrices make of each vector a query (what the token asks for), a key (what it is found by) and a value (what it passes on). The query of “{token}” is compared with all keys, and a softmax turns these scores into weights that add up to 1. With them, “{token}” receives the mean of all values. Each of the {h} heads has its own matrices; this is head {head} of the first layer:",
-        { token: f.german[f.word], head: f.head + 1, h: f.config.h },
+        values(f),
       ),
       bars(strongest(f.german, f.own)),
     ],
@@ -200,12 +180,8 @@ export const STOPS = [
     ],
     tell: (f) => [
       f.config.norm === "pre"
-        ? say(
-            "What attention found is added to what was there before: that is the residual connection. The figure is the paper’s, which normalises after the addition; our model does it before each sublayer instead, so the sum may grow.",
-          )
-        : say(
-            "What attention found is added to what was there before: that is the residual connection. Then the sum is normalised.",
-          ),
+        ? say`What attention found is added to what was there before: that is the residual connection. The figure is the paper’s, which normalises after the addition; our model does it before each sublayer instead, so the sum may grow.`
+        : say`What attention found is added to what was there before: that is the residual connection. Then the sum is normalised.`,
       row(say("before"), numbers(f.input[f.word])),
       row(say("after"), numbers(f.layer.between[f.word])),
       row_of_sizes(f.input[f.word], f.layer.between[f.word]),
@@ -260,9 +236,7 @@ export const STOPS = [
     title: say("The decoder reads what it has written"),
     whose: (f) => say("“{token}” looks at (last layer, head 1)", { token: f.written[f.step] }),
     ask: () => [
-      say(
-        "In training, the whole translation is there at once. What would the model learn if a token could look at the one after it?",
-      ),
+      say`In training, the whole translation is there at once. What would the model learn if a token could look at the one after it?`,
       [
         say("to copy that token, which it should predict"),
         say("to translate better, as it sees more"),
@@ -291,9 +265,7 @@ export const STOPS = [
       strongest(f.german, f.cross, 1)[0][0],
     ],
     tell: (f) => [
-      say(
-        "Its queries meet the keys of the memory. The mean over the heads of the layer before the last shows what it looks at before it writes the next token:",
-      ),
+      say`Its queries meet the keys of the memory. The mean over the heads of the layer before the last shows what it looks at before it writes the next token:`,
       bars(strongest(f.german, f.cross)),
     ],
   },
@@ -312,7 +284,7 @@ export const STOPS = [
         "The last vector is compared with the row of each of the {count} tokens, and a softmax turns the scores into probabilities.",
         { count: f.p.length.toLocaleString("en") },
       ),
-      bars(f.likeliest.map((id) => chance_of(f, id))),
+      bars(f.likeliest.map((id) => [f.name([id])[0], f.p[id], id === f.ids[f.step + 1]])),
       say("It writes “{token}”. Then it reads this token, and goes on until it writes </s>:", {
         token: f.predicted[f.step],
       }),

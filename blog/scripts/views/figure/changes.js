@@ -18,7 +18,7 @@ import { KINDS } from "./maps.js";
 /** @returns {Changes} */
 export const none = () => ({ hidden: new Set(), taken: null });
 
-/** Whether "Restore all" would do something. @param {Figure} figure */
+/** Whether "Undo" would do something. @param {Figure} figure */
 export const restorable = ({ changes, state }) =>
   changes.hidden.size > 0 || changesModel(state.switches);
 
@@ -60,7 +60,7 @@ function list(/** @type {Figure} */ { changes: { hidden }, result, state, names 
   const zeroed = others.flatMap((kind) =>
     off[kind].map((place) => `${KINDS[kind].name.toLowerCase()} ${place.replace(" ", "/")}`),
   );
-  const name = (/** @type {number} */ i) => `“${names.spell(result.source, [i])}”`;
+  const name = (/** @type {number} */ i) => `“${names.spell(result.source, i)}”`;
   const joined = (/** @type {string[]} */ texts) => ({ names: texts.join(say(", ")) });
   return [
     ...gone.map((kind) => WITHOUT[kind]),
@@ -89,37 +89,30 @@ export function compare(/** @type {Figure} */ figure) {
   const changed = list(figure);
   for (const id of ["compared", "effect"]) {
     $(id).hidden = !changed.length || (id === "effect" && !changesModel(state.switches));
-    $(id).replaceChildren(...changed, ...effect(figure));
+    const undo = button(say("Undo"), () => {
+      figure.restore();
+      (id === "effect" ? $("head") : figure.all("#source [tabindex='0']")[0]).focus();
+    });
+    const undoing = restorable(figure) ? [" ", undo] : [];
+    $(id).replaceChildren(...changed, ...effect(figure), ...undoing);
   }
-  const undo = button(say("Undo"), () => {
-    figure.restore();
-    figure.all("#source [tabindex='0']")[0].focus();
-  });
-  if (restorable(figure)) $("compared").append(" ", undo);
   tellChoices(figure);
 }
 
 function tellChoices(/** @type {Figure} */ { $, changes: { taken }, result, whole }) {
   $("taken").hidden = !taken;
   if (!taken) return;
-  const choices = taken.choices.map(({ step, ...choice }) => {
-    const [token, other] = [plain(choice.token), plain(choice.other)];
-    const [p, q] = [percent(choice.p), percent(choice.q)];
-    return say("You took “{token}” at step {step} (probability {p}) instead of “{other}” ({q}).", {
-      token,
-      step,
-      p,
-      other,
-      q,
-    });
+  const choices = taken.choices.map(({ step, token, other, p, q }) => {
+    const values = { step, token: plain(token), other: plain(other), p: percent(p), q: percent(q) };
+    return say(
+      "You took “{token}” at step {step} (probability {p}) instead of “{other}” ({q}).",
+      values,
+    );
   });
-  const share = (/** @type {Result} */ { steps }) =>
-    `${Math.round(100 * Trust.confidence(steps))}%`;
-  const cost = whole
-    ? say(" How sure it is of these words: {now}; of its own sentence’s: {before}.", {
-        now: share(result),
-        before: share(whole),
-      })
-    : "";
-  $("taken").children[0].textContent = choices.join(" ") + cost;
+  const shares = { now: Trust.share(result.steps), before: whole && Trust.share(whole.steps) };
+  const cost = say(
+    " How sure it is of these words: {now}; of its own sentence’s: {before}.",
+    shares,
+  );
+  $("taken").children[0].textContent = choices.join(" ") + (whole ? cost : "");
 }

@@ -40,7 +40,10 @@ const LISTENERS = {
       $("samples").value = "";
       $("text").dir = direction($("text").value);
       clearTimeout(figure.typing);
-      figure.typing = window.setTimeout(() => figure.askIfOther($("text").value), TYPING_MS);
+      figure.typing = window.setTimeout(() => {
+        const { value } = $("text");
+        if (value.trim() !== figure.state.sentence.trim()) figure.ask(value);
+      }, TYPING_MS);
     });
     on($("samples"), "change", () => {
       const sentence = $("samples").value;
@@ -91,20 +94,17 @@ const LISTENERS = {
       on(radio, "change", () => figure.choose({ kind: radio.value }));
     for (const id of ["layer", "head"])
       on($(id), "change", () => figure.choose({ [id]: $(id).value }));
-    on($("words"), "change", () => figure.choose({ words: $("words").checked }));
     on($("maps"), "toggle", () => {
       if (figure.result && $("maps").open) drawMaps(figure);
     });
-    const flip = () =>
-      figure.switch(withHead(state.switches, state.kind, `${state.layer} ${state.head}`));
-    on($("zero"), "change", flip);
-    on($("restore"), "click", () => figure.restore());
+    on($("zero"), "change", () =>
+      figure.switch(withHead(state.switches, state.kind, `${state.layer} ${state.head}`)),
+    );
     on($("overview"), "click", (event) => {
       const button = within(event, "button");
       if (!button) return;
       const { layer, head } = button.dataset;
       figure.choose({ layer, head });
-      if ($("switch").checked && head !== "mean") flip();
     });
     rove(figure, $("overview"), "button", () => headChoices(figure).length);
   },
@@ -114,8 +114,7 @@ const LISTENERS = {
   },
 };
 
-/** @param {Figure} figure @param {"source" | "target"} side */
-function listenToStrip(figure, side) {
+function listenToStrip(/** @type {Figure} */ figure, /** @type {"source" | "target"} */ side) {
   const box = figure.$(side);
   const place = (/** @type {Event} */ event) => Number(within(event, "button")?.dataset.i ?? -1);
   const isHidden = (/** @type {number} */ i) => side === "source" && figure.changes.hidden.has(i);
@@ -141,33 +140,19 @@ function listenToStrip(figure, side) {
 function rove({ root }, box, selector, countColumns) {
   box.addEventListener("keydown", (event) => {
     const places = all(selector, box);
-    const at = places.findIndex((element) => element === root.activeElement);
-    const to = destination(event.key, at, countColumns(), places.length, box.dir === "rtl");
+    const [right, down] = [box.dir === "rtl" ? -1 : 1, countColumns()];
+    const steps = { ArrowLeft: -right, ArrowRight: right, ArrowUp: -down, ArrowDown: down };
+    const step = new Map(Object.entries(steps)).get(event.key);
     // Alt and an arrow is "back" in the browser
-    if (at < 0 || to === undefined || event.altKey) return;
+    if (!step || event.altKey) return;
     event.preventDefault();
-    places[to]?.focus({ preventScroll: true });
+    const place = places[places.findIndex((element) => element === root.activeElement) + step];
+    place?.focus({ preventScroll: true });
     // focus() alone may ignore the padding
-    places[to]?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    place?.scrollIntoView({ block: "nearest", inline: "nearest" });
   });
   on(box, "focusin", (event) => {
     box.querySelector("[tabindex='0']")?.setAttribute("tabindex", "-1");
     targetOf(event).tabIndex = 0;
   });
-}
-
-/** @param {string} key @param {number} at @param {number} columns @param {number} count
- *  @param {boolean} leftwards @returns {number | undefined} */
-function destination(key, at, columns, count, leftwards) {
-  const first = columns > 1 ? at - (at % columns) : 0;
-  const last = columns > 1 ? first + columns - 1 : count - 1;
-  const [left, right] = [Math.max(first, at - 1), Math.min(last, at + 1)];
-  return {
-    ArrowLeft: leftwards ? right : left,
-    ArrowRight: leftwards ? left : right,
-    ArrowUp: at - columns,
-    ArrowDown: at + columns,
-    Home: first,
-    End: last,
-  }[key];
 }

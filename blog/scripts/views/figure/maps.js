@@ -3,39 +3,32 @@
 import { el, pixels, rowsOf } from "../../page/dom.js";
 import { glossed, glossOf } from "../../page/gloss.js";
 import { say } from "../../page/language.js";
-import { restorable } from "./changes.js";
 import { heat } from "../panels/parts.js";
 
 const LARGEST_MAP_CELLS = 2000; // that are drawn at once
 const LEAST_ROWS = 6;
 
-/** Cross-attention names (and merges) its rows by what they PREDICT: they search the source for
- *  that word. @typedef {import("./tokens.js").Side} Side */
+/** Cross-attention names its rows by what they PREDICT: they search the source for that word.
+ *  @typedef {import("./tokens.js").Side} Side */
 /** @type {Record<Kind, { name: string, queries: Side, keys: Side, explanation: string }>} */
 export const KINDS = {
   encoder: {
     name: say("Encoder self-attention"),
     queries: "source",
     keys: "source",
-    explanation: say(
-      "Each source token (query, row) looks at all source tokens (keys, columns), including itself.",
-    ),
+    explanation: say`Each source token (query, row) looks at all source tokens (keys, columns), including itself.`,
   },
   decoder: {
     name: say("Decoder self-attention"),
     queries: "target",
     keys: "target",
-    explanation: say(
-      "Each target token that is read (query, row) looks at itself and at the tokens before it (keys, columns). The mask hides later ones.",
-    ),
+    explanation: say`Each target token that is read (query, row) looks at itself and at the tokens before it (keys, columns). The mask hides later ones.`,
   },
   cross: {
     name: say("Cross-attention"),
     queries: "predicted",
     keys: "source",
-    explanation: say(
-      "Each decoder position (query, row) reads one target token and predicts the next. To do so it looks at the source tokens in the encoder’s output (keys, columns).",
-    ),
+    explanation: say`Each decoder position (query, row) reads one target token and predicts the next. To do so it looks at the source tokens in the encoder’s output (keys, columns).`,
   },
 };
 
@@ -65,24 +58,16 @@ export function weightsOf({ maps }, kind, layer, head) {
   );
 }
 
-/** The rows and columns of the chosen map; of a long sentence the rows around the step. As a key,
- *  a word gets the sum of its pieces' weights; as a query, the mean of their rows. So each row
- *  still sums to 1. */
+/** The rows and columns of the chosen map; of a long sentence the rows around the step. */
 function chosenMap(/** @type {Figure} */ { state, names, result }) {
-  const { kind, layer, head, words, step } = state;
-  const all = names.items(KINDS[kind].queries, words, true);
-  const keys = names.items(KINDS[kind].keys, words, false);
-  const rows = Math.max(LEAST_ROWS, Math.floor(LARGEST_MAP_CELLS / keys.length));
-  const middle = kind === "encoder" ? 0 : step - 1 - Math.floor(rows / 2);
-  const first = Math.max(0, Math.min(all.length - rows, middle));
-  const queries = all.slice(first, first + rows);
-  const ofTokens = weightsOf(result, kind, layer, head);
-  const weights = queries.map((query) =>
-    keys.map((key) => {
-      const pairs = query.members.flatMap((q) => key.members.map((k) => ofTokens[q][k]));
-      return pairs.reduce((a, b) => a + b, 0) / query.members.length;
-    }),
-  );
+  const { kind, layer, head, step } = state;
+  const all = names.names(KINDS[kind].queries, true);
+  const keys = names.names(KINDS[kind].keys, false);
+  const count = Math.max(LEAST_ROWS, Math.floor(LARGEST_MAP_CELLS / keys.length));
+  const middle = kind === "encoder" ? 0 : step - 1 - Math.floor(count / 2);
+  const first = Math.max(0, Math.min(all.length - count, middle));
+  const queries = all.slice(first, first + count);
+  const weights = weightsOf(result, kind, layer, head).slice(first, first + count);
   return { queries, keys, first, all: all.length, weights };
 }
 
@@ -91,7 +76,7 @@ export function drawMaps(figure) {
   const { $, state, result } = figure;
   const layers = result.maps[state.kind].map((_, i) => i + 1);
   const heads = headChoices(figure);
-  // the page's address, or a menu of another kind, may have any
+  // the menu of another kind may have others
   // where attention finds the right word best, and of which the text speaks: the last but one
   const usual = Math.max(1, layers.length - 1);
   state.layer = layers.find((layer) => layer === Number(state.layer)) ?? usual;
@@ -114,22 +99,14 @@ function drawHeat(/** @type {Figure} */ { $, state, view, result }) {
   $("heat-title").textContent = title;
   $("cut").textContent =
     queries.length < all ? say("Rows {from} to {to} of {all}, those around the step. ", rows) : "";
-  /** Only a weight of exactly 0 counts as masked, so a leak through the mask would show.
-   *  @param {number} q @param {number} k */
-  const isMasked = (q, k) =>
-    kind === "decoder" &&
-    keys[k].members[0] > Math.max(...queries[q].members) &&
-    weights[q][k] === 0;
   const english = glossOf(shown, result.source);
-  const [rowNames, columnNames] = [queries, keys].map((items, side) =>
-    items.map(({ text, members }) =>
-      KINDS[kind][side ? "keys" : "queries"] === "source"
-        ? glossed(text, english[members[0]])
-        : text,
-    ),
-  );
+  const german = (/** @type {string[]} */ names, start = 0) =>
+    names.map((name, i) => glossed(name, english[start + i]));
+  const rowNames = KINDS[kind].queries === "source" ? german(queries, first) : queries;
+  const columnNames = KINDS[kind].keys === "source" ? german(keys) : keys;
+  /** Only a weight of exactly 0 counts as masked, so a leak through the mask would show. */
   const weight = (/** @type {number} */ q, /** @type {number} */ k) =>
-    isMasked(q, k) ? null : weights[q][k];
+    kind === "decoder" && k > first + q && weights[q][k] === 0 ? null : weights[q][k];
   const most = LARGEST_MAP_CELLS;
   $("heat").replaceChildren(heat(rowNames, columnNames, weight, title, { most }));
 }
@@ -144,17 +121,11 @@ function fillSelect(select, values, chosen) {
 }
 
 function showChoices(/** @type {Figure} */ figure) {
-  const { $, root, state, engine, names } = figure;
+  const { $, state, engine } = figure;
   for (const name of /** @type {const} */ (["kind", "search"]))
     for (const radio of figure.radios(name)) radio.checked = radio.value === state[name];
-  $("words").checked = state.words;
-  $("words-label").hidden = !names.hasPieces;
   $("zero-label").hidden = !engine || state.head === "mean";
-  $("switch-label").hidden = !engine;
   $("zero").checked = isZero(figure, state.layer, state.head);
-  const isRestorable = restorable(figure);
-  if (!isRestorable && root.activeElement === $("restore")) $("head").focus();
-  $("restore").hidden = !isRestorable;
   $("explanation").textContent = KINDS[state.kind].explanation;
 }
 

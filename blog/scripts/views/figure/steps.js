@@ -18,7 +18,7 @@ export function drawStep(/** @type {Figure} */ figure) {
   drawProgress(figure);
   drawLikeliest(figure);
   lightUp(figure);
-  if (state.words || state.kind === "encoder" || !view || !$("maps").open) return;
+  if (state.kind === "encoder" || !view || !$("maps").open) return;
   // a map of a long sentence shows the rows around the step
   if (!view.queries[state.step - 1 - view.first]) drawMaps(figure);
 }
@@ -124,9 +124,8 @@ export function sameStep({ predicted }, old, step) {
   return 1 + (places.find(([, before]) => before === step - 1)?.[0] ?? step - 1);
 }
 
-/** Where a figure rests: at the step, from the second on, that looks at one word hardest.
- *  @param {Result} result */
-export function clearestStep({ maps, predicted, source }) {
+/** Where a figure rests: at the step, from the second on, that looks at one word hardest. */
+export function clearestStep(/** @type {Result} */ { maps, predicted, source }) {
   const heads = maps.cross.at(-2) ?? maps.cross[0];
   const words = [...source.keys()].filter(
     (k) => /\p{L}{2}/u.test(source[k]) && !isMarker(source[k]),
@@ -138,9 +137,8 @@ export function clearestStep({ maps, predicted, source }) {
   return 1 + sharpness.indexOf(Math.max(...sharpness));
 }
 
-/** Have the sentence go on from tokens of the reader's choice.
- *  @param {Figure} figure @param {number[]} ids */
-export async function take(figure, ids) {
+/** Have the sentence go on from tokens of the reader's choice. */
+export async function take(/** @type {Figure} */ figure, /** @type {number[]} */ ids) {
   const { result, changes, engine, state } = figure;
   const { step } = state;
   const { likeliest } = result.steps[step - 1];
@@ -160,9 +158,8 @@ export async function take(figure, ids) {
   compare(figure);
 }
 
-/** The ids of a word that a reader writes; "·" begins a piece that continues one.
- *  @param {Engine} engine @param {string} word */
-export function idsOf({ tokenizer }, word) {
+/** The ids of a word that a reader writes; "·" begins a piece that continues one. */
+export function idsOf(/** @type {Engine} */ { tokenizer }, /** @type {string} */ word) {
   if (word === "</s>") return [EOS];
   return word.startsWith("·") ? tokenizer.merge(word.slice(1)) : tokenizer.encode(word);
 }

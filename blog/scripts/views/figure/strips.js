@@ -27,7 +27,7 @@ export function drawStrips(/** @type {Figure} */ figure) {
 function listItem({ names }, tokens, i, attributes, classes, ...below) {
   const start = names.startsWord(tokens, i) ? "start " : "";
   const marker = isMarker(tokens[i]) ? "marker " : "";
-  const token = el("bdi", {}, names.spell(tokens, [i]));
+  const token = el("bdi", {}, names.spell(tokens, i));
   const places = { type: "button", tabindex: i ? -1 : 0, "data-i": i };
   const button = el("button", { ...places, ...attributes }, token, ...below);
   return el("li", { class: (start + marker + classes).trim() }, button);
@@ -67,9 +67,7 @@ function drawTarget(/** @type {Figure} */ figure) {
     return listItem(figure, predicted, i, {}, classes, share);
   });
   $("target").replaceChildren(...items);
-  const underlined = say(
-    "It gave the underlined words less than 40%: in a test, only a third of such words were in the reference.",
-  );
+  const underlined = say`It gave the underlined words less than 40%: in a test, only a third of such words were in the reference.`;
   const verdict = judged.length ? Trust.verdict(judged) : "";
   $("sure").replaceChildren(verdict, el("span", { id: "underlined" }, " ", underlined));
   $("sure").classList.toggle("warning", judged.length > 0 && Trust.guessing(judged));
@@ -89,8 +87,7 @@ export function lightUp(figure, side = "target", i = figure.state.step - 1) {
   const isBlind = (/** @type {Kind} */ kind) => isGone(kind, result, state.switches);
   const row = (/** @type {Kind} */ kind) =>
     isBlind(kind) ? [] : (weightsOf(result, kind, layer, head)[i] ?? []);
-  /** @param {string} strip @param {Numbers} weights */
-  const shade = (strip, weights) =>
+  const shade = (/** @type {string} */ strip, /** @type {Numbers} */ weights) =>
     figure.all(`#${strip} button`).forEach((button, k) => {
       button.style.setProperty("--a", opacity(weights[k] ?? 0).toFixed(3));
     });

@@ -2,23 +2,13 @@
 
 import { dot, largest, softmax } from "../../model/tensors.js";
 import { el, percent } from "../../page/dom.js";
-import { say, told } from "../../page/language.js";
+import { say } from "../../page/language.js";
 import { tree } from "../tree.js";
 import * as Trust from "../trust.js";
-import {
-  bars,
-  code,
-  cutting,
-  heat,
-  MOST,
-  numbers,
-  row,
-  scrolling,
-  size,
-  symbol,
-  top,
-  wordTable,
-} from "./parts.js";
+import * as Parts from "./parts.js";
+
+const { bars, code, cutting, heat, MOST, nearestRows, numbers } = Parts;
+const { row, scrolling, size, top, wordTable } = Parts;
 
 /** @typedef {import("../panels.js").Facts} Facts */
 /** @typedef {{ layer: number, head: number, token: number, key: number, step: number,
@@ -38,14 +28,13 @@ export const PANELS = {
     ({ near, source, src, rows, embedded }, { token }) => {
       const count = rows[token].length;
       const [before, after] = [size(rows[token]).toFixed(2), size(embedded[token]).toFixed(2)];
-      const similar = near[token].map(({ name, cosine }) => `${name} ${cosine.toFixed(2)}`);
       return [
         row(say("tokens"), code(source.join(" | "))),
         row(say("ids"), code(src.join("  "))),
         row(say("row {id}", { id: src[token] }), numbers(rows[token])),
         row(say("times {factor}", { factor: `√${count}` }), numbers(embedded[token])),
         row(say("root mean square"), code(`${before} → ${after}`)),
-        row(say("nearest rows"), code(similar.join("   "))),
+        nearestRows(near[token]),
         say(
           "Each strip has all {count} numbers, orange above zero and blue below. The nearest rows are those of the tokens with the largest cosine: what the model takes for similar.",
           { count },
@@ -59,15 +48,12 @@ export const PANELS = {
     ({ config, embedded, positions, input }, { token }) => {
       if (config.rotary)
         return [
-          say(
-            "This model adds no positions: each self-attention rotates its queries and keys (see Since 2017).",
-          ),
+          say`This model adds no positions: each self-attention rotates its queries and keys (see Since 2017).`,
         ];
       const highest = top(input[token]);
-      const place = symbol("PE", say("position {position}", { position: token }));
       return [
         row(say("embedding"), numbers(embedded[token], highest)),
-        row(place, numbers(positions[token], highest)),
+        row(say("position {position}", { position: token }), numbers(positions[token], highest)),
         row(say("sum"), numbers(input[token])),
       ];
     },
@@ -84,14 +70,7 @@ export const PANELS = {
         { chosen: [token, key], choose: (q, k) => choose({ token: q, key: k }) },
       ),
       ...cutting(f.source),
-      el(
-        "p",
-        {},
-        ...told(
-          "Each row adds up to 1; weights below .10 have a colour, but no number. With these weights, the row’s token gets the mean of all values {V}. Click a weight to see where it comes from.",
-          { V: symbol("V") },
-        ),
-      ),
+      say`Each row adds up to 1; weights below .10 have a colour, but no number. With these weights, the row’s token gets the mean of all values V. Click a weight to see where it comes from.`,
       causes(f, layer, head, token, key),
     ],
   ],
@@ -108,7 +87,7 @@ export const PANELS = {
         return el("span", {}, numbers(vector, highest), " ", text);
       };
       return [
-        row(symbol("x", say("the stream x")), show(before, scale)),
+        row(say("the stream x"), show(before, scale)),
         row(pre ? say("normalised, times the gain") : say("as it is"), show(normed)),
         row(say("attention’s output"), show(attended, scale)),
         row(pre ? say("their sum") : say("sum, normalised"), show(between, scale)),
@@ -170,9 +149,7 @@ export const PANELS = {
         say("Weights of the cross-attention"),
       ),
       ...cutting(predicted, german),
-      say(
-        "Each row is a step, with the token that it writes: where the decoder looked before it wrote that.",
-      ),
+      say`Each row is a step, with the token that it writes: where the decoder looked before it wrote that.`,
     ],
   ],
   logits: [
@@ -187,9 +164,7 @@ export const PANELS = {
           written: written.slice(1, step + 1).join(" ") || say("nothing but <s>"),
         }),
         bars(largest(p, 6).map((id) => [label(id), p[id], id === ids[step + 1]])),
-        say(
-          "In brackets the logit; the bar is the probability. Bold: the token that the search took.",
-        ),
+        say`In brackets the logit; the bar is the probability. Bold: the token that the search took.`,
       ];
     },
   ],
@@ -221,9 +196,7 @@ export const PANELS = {
       return [
         scrolling(say("What each layer would say"), table),
         ...cutting(predicted),
-        say(
-          "The stronger the colour, the surer the layer. The last row is the translation, if the greedy choice is the beam’s.",
-        ),
+        say`The stronger the colour, the surer the layer. The last row is the translation, if the greedy choice is the beam’s.`,
       ];
     },
   ],
@@ -273,9 +246,7 @@ export const PANELS = {
         scrolling(say("Attention from another sentence"), table),
         names[0] === names[1]
           ? say("Here both sentences go on with the same token; choose another step.")
-          : say(
-              "Left the token that this sentence wants, right the one that the second wants. Whoever moves the probability carries the difference.",
-            ),
+          : say`Left the token that this sentence wants, right the one that the second wants. Whoever moves the probability carries the difference.`,
       ];
     },
   ],
@@ -315,8 +286,8 @@ function causes({ layers, config, german, switches }, layer, head, q, k) {
     "div",
     { class: "panel-causes" },
     el("p", {}, el("strong", {}, title)),
-    row(el("span", {}, ...told("query {Q}", { Q: symbol("Q") })), numbers(query, scale)),
-    row(el("span", {}, ...told("key {K}", { K: symbol("K") })), numbers(key, scale)),
+    row(say("query Q"), numbers(query, scale)),
+    row(say("key K"), numbers(key, scale)),
     row(say("{count} products", { count: width }), numbers(query.map((x, i) => x * key[i]))),
     row(say("their sum"), code(sum)),
     ...(switches?.scaling === false

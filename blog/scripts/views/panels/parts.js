@@ -16,9 +16,9 @@ export const top = (...vectors) =>
   Math.max(...vectors.map((vector) => Math.max(...[...vector].map(Math.abs))));
 /** @param {Node | string} name @param {Node | string} value */
 export const row = (name, value) => el("p", { class: "panel-row" }, el("span", {}, name), value);
-/** What the page lights up in its formulas. @param {string} letters */
-export const symbol = (letters, text = letters) =>
-  el("span", { class: "panel-symbol", "data-symbol": letters, tabindex: 0 }, text);
+/** Texts become paragraphs. @param {(Node | string)[]} parts */
+export const paragraphs = (parts) =>
+  parts.map((part) => (typeof part === "string" ? el("p", {}, part) : part));
 export const cutting = (/** @type {...string[]} */ ...lists) =>
   lists.some((list) => list.length > MOST)
     ? [say("Only the first {count} tokens of a long sentence are drawn.", { count: MOST })]
@@ -56,6 +56,13 @@ export function bars(/** @type {[string, number, boolean?][]} */ entries, show =
     el("span", {}, show(value)),
   ]);
   return el("div", { class: "panel-bars" }, ...lines);
+}
+
+/** The tokens whose rows are most like one's, with their cosines.
+ *  @param {{ name: string, cosine: number }[]} near */
+export function nearestRows(near) {
+  const names = near.map(({ name, cosine }) => `${name} ${cosine.toFixed(2)}`);
+  return row(say("nearest rows"), code(names.join("   ")));
 }
 
 /** What may be wider than the page. @param {string} title @param {Element} content */
