@@ -13,26 +13,16 @@ import { isMarker } from "./tokens.js";
 const STEP_MS = 600; // of Play
 
 export function drawStep(/** @type {Figure} */ figure) {
-  const { $, state, view } = figure;
-  drawStepper(figure);
+  const { $, state, view, result } = figure;
+  const values = { step: state.step, count: result.predicted.length };
+  Object.assign($("step"), { max: values.count, value: state.step });
+  $("step").setAttribute("aria-valuetext", say("{step} of {count}", values));
   drawProgress(figure);
   drawLikeliest(figure);
   lightUp(figure);
   if (state.kind === "encoder" || !view || !$("maps").open) return;
   // a map of a long sentence shows the rows around the step
   if (!view.queries[state.step - 1 - view.first]) drawMaps(figure);
-}
-
-function drawStepper(/** @type {Figure} */ { $, root, result, state: { step } }) {
-  const count = result.predicted.length;
-  Object.assign($("step"), { max: count, value: step });
-  $("step").setAttribute("aria-valuetext", say("{step} of {count}", { step, count }));
-  const ends = { back: [step <= 1, "forward"], forward: [step >= count, "back"] };
-  for (const [id, [atEnd, other]] of Object.entries(ends)) {
-    // a disabled button would lose the focus
-    if (atEnd && root.activeElement === $(id)) $(count > 1 ? `${other}` : "step").focus();
-    $(id).disabled = Boolean(atEnd);
-  }
 }
 
 /** What has been written so far: what comes later is not to be seen before. */
