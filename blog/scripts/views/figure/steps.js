@@ -2,8 +2,8 @@
 // instead, and the steps played one after the other.
 
 import { EOS, plain } from "../../model/tokeniser.js";
-import { el, percent, quoted } from "../../page/dom.js";
-import { say, told } from "../../page/language.js";
+import { el, percent } from "../../page/dom.js";
+import { say } from "../../page/language.js";
 import { inCommon } from "../trust.js";
 import { compare } from "./changes.js";
 import { drawMaps } from "./maps.js";
@@ -46,16 +46,12 @@ function drawLikeliest(/** @type {Figure} */ figure) {
   const { $, result, state, engine, names } = figure;
   const { predicted, steps, ids } = result;
   const { step } = state;
-  const written = quoted(plain(predicted.slice(0, step - 1).join("")));
-  const place = { step: `${step}`, count: `${predicted.length}` };
-  $("step-readout").replaceChildren(
-    ...(step > 1
-      ? told("Step {step} of {count}. It has written {written} and predicts:", {
-          ...place,
-          written,
-        })
-      : [say("Step {step} of {count}. It has written nothing, and predicts:", place)]),
-  );
+  const written = `“${plain(predicted.slice(0, step - 1).join(""))}”`;
+  const values = { step, count: predicted.length, written };
+  $("step-readout").textContent =
+    step > 1
+      ? say("Step {step} of {count}. It has written {written} and predicts:", values)
+      : say("Step {step} of {count}. It has written nothing, and predicts:", values);
   const { likeliest, chosen: p } = steps[step - 1];
   const token = predicted[step - 1];
   const isListed = likeliest.some((other) => other.token === token);
