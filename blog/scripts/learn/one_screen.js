@@ -1,6 +1,7 @@
 // What one_screen.py does, with small_model.js: the same random numbers in the same order, so the
 // same weights, batches and losses. As a worker, it trains.
 
+import { meanOf } from "../model/tensors.js";
 import * as learning from "./learning.js";
 import { greedy_decode, make_model, STACKS } from "./small_model.js";
 import { german_number } from "./tasks.js";
@@ -122,11 +123,7 @@ export class OneScreen {
   read(n) {
     const { ids, weights } = greedy_decode(this.model, this.pair(n).src, 5);
     const text = ids.map((i) => this.letters[i]).join("");
-    const { h } = this.settings;
-    const map = weights.map((heads) =>
-      heads[0].map((_, j) => heads.reduce((sum, head) => sum + head[j], 0) / h),
-    );
-    return { text: text.replace(/>$/, ""), map };
+    return { text: text.replace(/>$/, ""), map: weights.map(meanOf) };
   }
 
   right() {

@@ -99,6 +99,10 @@ export function logSoftmax(/** @type {Numbers} */ scores) {
   return differences.map((score) => score - logSum);
 }
 
+/** The mean of rows, entry by entry: of what all heads look at. @param {Numbers[]} rows */
+export const meanOf = (rows) =>
+  Array.from(rows[0], (_, k) => rows.reduce((sum, row) => sum + row[k], 0) / rows.length);
+
 /** The places of the k largest entries, the largest first. */
 export function largest(/** @type {Numbers} */ values, /** @type {number} */ k) {
   /** @type {number[]} */

@@ -22,10 +22,7 @@ export function pixels(width, numbers, properties = {}) {
   return canvas;
 }
 
-/** A token in quotation marks; <bdi> keeps one from right to left from moving its neighbours. */
-export const quoted = (/** @type {string} */ text) => el("span", {}, "“", el("bdi", {}, text), "”");
-
-export const percent = (/** @type {number} */ p) => `${(100 * p).toFixed(1)}%`;
+export const percent = (/** @type {number} */ p, digits = 1) => `${(100 * p).toFixed(digits)}%`;
 
 /** Head and body of a table; each row is its cells. @param {Node[]} head @param {Node[][]} body */
 export const rowsOf = (head, body) => [

@@ -1,5 +1,6 @@
 // What the clinic says of tests and of what they measure.
 
+import { percent } from "../page/dom.js";
 import { say } from "../page/language.js";
 
 /** The examinations that can be ordered: title, price, and what they do.
@@ -65,7 +66,7 @@ export function say_of_ones(name, well, range) {
     : say("behind the norm, the spread of a vector is {low} to {high}, not 1", range);
 }
 
-export const share = (/** @type {number} */ value) => `${Math.round(100 * value)}%`;
+export const share = (/** @type {number} */ value) => percent(value, 0);
 
 export const last_loss = (/** @type {Patient} */ { losses }) => losses[losses.length - 1];
 

@@ -2,7 +2,7 @@
 
 import source from "bundle:../learn/trainer_worker.js";
 import { PEAK, WHOLE } from "../learn/tasks.js";
-import { watch } from "../page/dom.js";
+import { percent, watch } from "../page/dom.js";
 import { shrink } from "../page/in_frame.js";
 import { say } from "../page/language.js";
 import { startWorker } from "../page/worker.js";
@@ -26,8 +26,6 @@ const FEW_POINTS = 9; // a run with more is kept beside the next one
 
 const text_of_change = (/** @type {Change} */ change) =>
   JSON.stringify(Object.entries(change).sort());
-
-const percent = (/** @type {number} */ share) => `${(100 * share).toFixed(0)}%`;
 
 /** @param {number} number the run's */
 const fresh_run = (number, task = "") => ({
@@ -104,7 +102,7 @@ class Trainer {
   compare() {
     const shares = this.rows_with(this.change())
       .map((row) =>
-        say("{share} (seed {seed})", { share: percent(row.scores.at(-1) ?? 0), seed: row.seed }),
+        say("{share} (seed {seed})", { share: percent(row.scores.at(-1) ?? 0, 0), seed: row.seed }),
       )
       .join(say(", "));
     $("before").textContent = shares

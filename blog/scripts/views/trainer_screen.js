@@ -1,5 +1,6 @@
 // What there is on the screen of the trainer, and its tables.
 
+import { meanOf } from "../model/tensors.js";
 import { all, byId, el } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { rows_of } from "./frame_parts.js";
@@ -106,10 +107,7 @@ export function draw_map(table, own) {
   /** @type {HTMLElement[][]} */
   const body = own.weights.map((heads, t) => [
     head("row", own.written[t]),
-    ...letters.map((_, s) => {
-      const weight = heads.reduce((sum, weights) => sum + weights[s], 0) / heads.length;
-      return el("td", { style: `--w: ${weight.toFixed(2)}` });
-    }),
+    ...meanOf(heads).map((weight) => el("td", { style: `--w: ${weight.toFixed(2)}` })),
   ]);
   while (body.length < own.target.length + 1) body.push([el("td")]); // as high as it will be
   const columns = letters.map((letter) => head("col", letter));

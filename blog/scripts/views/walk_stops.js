@@ -1,7 +1,7 @@
 // The ten stops of the walk, from the text of a sentence to that of its translation: the model's
 // numbers, and what is asked and told of them.
 
-import { largest, softmax } from "../model/tensors.js";
+import { largest, meanOf, softmax } from "../model/tensors.js";
 import { el } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { bars, code, nearestRows, numbers, row, size } from "./panels/parts.js";
@@ -66,7 +66,7 @@ export function followed(f) {
     step,
     p,
     likeliest: largest(p, 5),
-    cross: source.map((_, s) => heads.reduce((sum, row) => sum + row[s], 0) / heads.length),
+    cross: meanOf(heads),
     own: layers[0].weights[head][word],
     back: decoder[decoder.length - 1][0][0],
     layer: layers[0],

@@ -1,5 +1,6 @@
 // The maps of a result's attention: which one is chosen, and all of them, small.
 
+import { meanOf } from "../../model/tensors.js";
 import { el, pixels, rowsOf } from "../../page/dom.js";
 import { glossed, glossOf } from "../../page/gloss.js";
 import { say } from "../../page/language.js";
@@ -53,9 +54,7 @@ export const headChoices = ({ result, state }) => [
 export function weightsOf({ maps }, kind, layer, head) {
   const heads = maps[kind][layer - 1];
   if (head !== "mean") return heads[head - 1];
-  return heads[0].map((row, q) =>
-    Float64Array.from(row, (_, k) => heads.reduce((sum, map) => sum + map[q][k], 0) / heads.length),
-  );
+  return heads[0].map((_, q) => meanOf(heads.map((map) => map[q])));
 }
 
 /** The rows and columns of the chosen map; of a long sentence the rows around the step. */

@@ -2,8 +2,8 @@
 // instead, and the steps played one after the other.
 
 import { EOS, plain } from "../../model/tokeniser.js";
-import { el, percent, quoted } from "../../page/dom.js";
-import { say, told } from "../../page/language.js";
+import { el, percent } from "../../page/dom.js";
+import { say } from "../../page/language.js";
 import { inCommon } from "../trust.js";
 import { compare } from "./changes.js";
 import { drawMaps } from "./maps.js";
@@ -13,26 +13,16 @@ import { isMarker } from "./tokens.js";
 const STEP_MS = 600; // of Play
 
 export function drawStep(/** @type {Figure} */ figure) {
-  const { $, state, view } = figure;
-  drawStepper(figure);
+  const { $, state, view, result } = figure;
+  const values = { step: state.step, count: result.predicted.length };
+  Object.assign($("step"), { max: values.count, value: state.step });
+  $("step").setAttribute("aria-valuetext", say("{step} of {count}", values));
   drawProgress(figure);
   drawLikeliest(figure);
   lightUp(figure);
   if (state.kind === "encoder" || !view || !$("maps").open) return;
   // a map of a long sentence shows the rows around the step
   if (!view.queries[state.step - 1 - view.first]) drawMaps(figure);
-}
-
-function drawStepper(/** @type {Figure} */ { $, root, result, state: { step } }) {
-  const count = result.predicted.length;
-  Object.assign($("step"), { max: count, value: step });
-  $("step").setAttribute("aria-valuetext", say("{step} of {count}", { step, count }));
-  const ends = { back: [step <= 1, "forward"], forward: [step >= count, "back"] };
-  for (const [id, [atEnd, other]] of Object.entries(ends)) {
-    // a disabled button would lose the focus
-    if (atEnd && root.activeElement === $(id)) $(count > 1 ? `${other}` : "step").focus();
-    $(id).disabled = Boolean(atEnd);
-  }
 }
 
 /** What has been written so far: what comes later is not to be seen before. */
@@ -56,16 +46,12 @@ function drawLikeliest(/** @type {Figure} */ figure) {
   const { $, result, state, engine, names } = figure;
   const { predicted, steps, ids } = result;
   const { step } = state;
-  const written = quoted(plain(predicted.slice(0, step - 1).join("")));
-  const place = { step: `${step}`, count: `${predicted.length}` };
-  $("step-readout").replaceChildren(
-    ...(step > 1
-      ? told("Step {step} of {count}. It has written {written} and predicts:", {
-          ...place,
-          written,
-        })
-      : [say("Step {step} of {count}. It has written nothing, and predicts:", place)]),
-  );
+  const written = `“${plain(predicted.slice(0, step - 1).join(""))}”`;
+  const values = { step, count: predicted.length, written };
+  $("step-readout").textContent =
+    step > 1
+      ? say("Step {step} of {count}. It has written {written} and predicts:", values)
+      : say("Step {step} of {count}. It has written nothing, and predicts:", values);
   const { likeliest, chosen: p } = steps[step - 1];
   const token = predicted[step - 1];
   const isListed = likeliest.some((other) => other.token === token);
