@@ -2,9 +2,9 @@
 // there is none. What it exports is there for blog/pdf.py and the tests, as `Page`.
 
 import { liveContent } from "./page/engine.js";
-import { fitFormulas } from "./page/formulas.js";
-import { startSentence } from "./page/sentence.js";
-import { startText } from "./page/text.js";
+import { startWidths } from "./page/formulas.js";
+import { beginSentence, startSentence } from "./page/sentence.js";
+import { startFirstFigure, startText } from "./page/text.js";
 import { startCards } from "./views/cards.js";
 import { startEditors } from "./views/editor.js";
 import { startFrames } from "./views/frames.js";
@@ -21,20 +21,19 @@ export { yourSentence } from "./page/sentence.js";
 export * as Panels from "./views/panels.js";
 export * as Trust from "./views/trust.js";
 
-// the model translates the page's sentence while the views are made ready
-if (document.getElementById("explorer-content"))
-  liveContent()
-    .then(({ engine, sentence }) => engine?.ask("translate", { sentence, search: "beam" }))
-    .catch(() => {}); // who asks is told
-startSentence();
-fitFormulas();
-startText();
-startPlace();
-startSearch();
-startCards();
-startWalk();
-startFrames();
-startToys();
-startEditors();
-startRoad();
-startOneScreen();
+beginSentence();
+startFirstFigure(); // which translates while the text below it is read
+addEventListener("DOMContentLoaded", () => {
+  startSentence();
+  startText();
+  startPlace();
+  startSearch();
+  startCards();
+  startWalk();
+  startFrames();
+  startToys();
+  startEditors();
+  startRoad();
+  startOneScreen();
+  startWidths();
+});

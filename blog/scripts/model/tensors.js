@@ -55,7 +55,12 @@ export async function unpack(packed) {
 /** That of n entries, from a[i] and b[j] on; four sums, so that no product waits for another.
  *  @param {Numbers} a @param {number} i @param {Numbers} b @param {number} j @param {number} n */
 export function dot(a, i, b, j, n) {
-  let [s0, s1, s2, s3, k] = [0, 0, 0, 0, 0];
+  // not in one statement: an array for each product takes longer than the product
+  let s0 = 0;
+  let s1 = 0;
+  let s2 = 0;
+  let s3 = 0;
+  let k = 0;
   for (; k + 3 < n; k += 4) {
     s0 += a[i + k] * b[j + k];
     s1 += a[i + k + 1] * b[j + k + 1];
@@ -72,17 +77,17 @@ export const add = (x, y) => x.map((vector, t) => vector.map((value, i) => value
 /** x W^T + b for every position. @param {Vectors} x @param {Linear} layer */
 export function linear(x, { weight, bias }) {
   const [outputs, inputs] = weight.shape;
-  return x.map((vector) => {
-    const y = new Float32Array(outputs);
-    for (let o = 0; o < outputs; o++)
-      y[o] = dot(weight.data, o * inputs, vector, 0, inputs) + (bias ? bias.data[o] : 0);
-    return y;
-  });
+  const y = x.map(() => new Float32Array(outputs));
+  // a row of the matrix is read once, for all positions
+  for (let o = 0; o < outputs; o++)
+    for (let t = 0; t < x.length; t++)
+      y[t][o] = dot(weight.data, o * inputs, x[t], 0, inputs) + (bias ? bias.data[o] : 0);
+  return y;
 }
 
 /** Scores less the largest one: powers of these neither overflow nor are all zero. */
 function lowered(/** @type {Numbers} */ scores) {
-  const numbers = Float64Array.from(scores);
+  const numbers = new Float64Array(scores); // Float64Array.from would ask for one by one
   const highest = numbers.reduce((a, b) => Math.max(a, b), -Infinity);
   return numbers.map((score) => score - highest);
 }

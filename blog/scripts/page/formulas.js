@@ -1,25 +1,48 @@
-// No formula is cut: one that is wider than its column becomes smaller.
+// What is wider than its column. A formula becomes smaller, so that it isn't cut; what scrolls
+// sideways can be reached by keyboard.
 
-import { all, targetOf } from "./dom.js";
+import { all, targetOf, watch } from "./dom.js";
 
 const SMALLEST_EM = 0.65; // below it, letters couldn't be read, and the formula scrolls
+const SCROLLING =
+  ".katex-display, .picture, .table, .toy > div:not(.learn-row), .jp-OutputArea-output, pre";
 
-export function fitFormulas() {
-  document.fonts.ready.then(() => fit(document));
+/** Each chapter is measured when it comes near, and when what is folded in it is opened: elsewhere
+ *  the browser would have to lay it out for this. */
+export function startWidths() {
+  /** @type {IntersectionObserver | undefined} */
+  let coming;
+  const start = () => {
+    coming?.disconnect();
+    coming = watch(
+      all("main > *"),
+      (isNear, chapter) => {
+        if (!isNear) return;
+        coming?.unobserve(chapter);
+        measure(chapter);
+      },
+      "600px",
+    );
+  };
+  document.fonts.ready.then(start);
   let width = innerWidth;
   addEventListener("resize", () => {
-    if (width !== innerWidth) fit(document);
+    if (width !== innerWidth) start();
     width = innerWidth;
   });
-  // what is folded has no width before
-  addEventListener("toggle", (event) => fit(targetOf(event)), { capture: true });
+  addEventListener("toggle", (event) => measure(targetOf(event)), { capture: true });
 }
 
-function fit(/** @type {ParentNode} */ within) {
-  const boxes = all("main .katex-display", within);
+function measure(/** @type {HTMLElement} */ within) {
+  const boxes = all(SCROLLING, within).filter((box) => !box.closest("details:not([open])"));
   for (const box of boxes) box.style.removeProperty("font-size");
   // measured together: a change between two measurements would have the page laid out again
   const shares = boxes.map((box) => box.clientWidth / box.scrollWidth);
-  for (const [i, box] of boxes.entries())
-    if (shares[i] < 1) box.style.fontSize = `${Math.max(SMALLEST_EM, shares[i] - 0.01)}em`;
+  for (const [i, box] of boxes.entries()) {
+    const isFormula = box.matches(".katex-display");
+    if (shares[i] < 1 && isFormula)
+      box.style.fontSize = `${Math.max(SMALLEST_EM, shares[i] - 0.01)}em`;
+    if (shares[i] < (isFormula ? SMALLEST_EM : 1)) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  }
 }

@@ -106,8 +106,11 @@ class SentenceOfThePage {
 /** What other views may do with it; there from the start. @type {SentenceOfThePage} */
 export let yourSentence;
 
-export function startSentence() {
+export function beginSentence() {
   yourSentence = new SentenceOfThePage();
+}
+
+export function startSentence() {
   const { bar } = yourSentence;
   const figures = all(".explorer");
   if (!figures.length) return;

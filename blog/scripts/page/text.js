@@ -22,25 +22,29 @@ export function startText() {
   startPaper();
   startTheme();
   startContents();
-  startReach();
   startOtherPages();
   document.getElementById("forget")?.addEventListener("click", forget);
   // not on a page that came without https
   if (navigator.clipboard) for (const block of all(".highlight")) addCopyButton(block);
 }
 
-/** Live figures are made ready when one of their places comes near the screen. */
+/** The others are made ready when one of their places comes near the screen. */
 function startLiveFigures() {
   const observer = watch(
-    all(".explorer"),
+    all(".explorer:not([data-number='1'])"),
     (isNear, place) => {
       if (!isNear) return;
       observer.unobserve(place);
-      if (place.dataset.number === "1") makeLive(place);
-      else whenIdle(() => makeLive(place));
+      whenIdle(() => makeLive(place));
     },
     "300px",
   );
+}
+
+/** The one on the first screen is made ready before the text below it has been read. */
+export function startFirstFigure() {
+  const place = document.querySelector(".explorer");
+  if (place) makeLive(/** @type {HTMLElement} */ (place)).catch(() => {}); // who asks is told
 }
 
 async function makeLive(/** @type {HTMLElement} */ place) {
@@ -65,27 +69,6 @@ function startPaper() {
   openOnPaper(all("main")[0], (fold) => {
     return isAnswer(fold) || isAnswer(fold.closest("section")?.nextElementSibling);
   });
-}
-
-/** What scrolls sideways can be reached by keyboard. */
-function startReach() {
-  whenIdle(() => reach(document));
-  addEventListener("resize", () => reach(document));
-  addEventListener("toggle", (event) => reach(targetOf(event)), { capture: true });
-}
-
-function reach(/** @type {ParentNode} */ within) {
-  // in what is folded, once it is opened: to measure there, the browser would lay it out each time
-  const boxes = all(
-    ".katex-display, .picture, .table, .toy > div:not(.learn-row), .jp-OutputArea-output, main pre",
-    within,
-  ).filter((box) => !box.closest("details:not([open])"));
-  const wide = boxes.map((box) => box.scrollWidth > box.clientWidth);
-  // only now: a change between two measurements would have the page laid out again
-  for (const [i, box] of boxes.entries()) {
-    if (wide[i]) box.tabIndex = 0;
-    else box.removeAttribute("tabindex");
-  }
 }
 
 /** The list of other pages. */
