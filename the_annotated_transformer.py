@@ -692,8 +692,8 @@ def example_attention() -> None:
 # >
 # > <details class="answer"><summary>Look</summary>
 # >
-# > **3.** `Bank` gets 49%, and no other token more than about a tenth. On paper it got nearly all (1), with two rivals
-# > instead of fourteen; 7% for each (2) would mean that training had learned nothing.
+# > **3.** `Bank` gets 49%, and no other token more than about a tenth. In our example by hand it got nearly all (1), with
+# > two rivals instead of fourteen; 7% for each (2) would mean that training had learned nothing.
 # >
 # > </details>
 
@@ -3105,8 +3105,8 @@ def example_gpt() -> None:
 # ## What the maps don't tell
 #
 # > **Predict.** Take a hundred captions that begin with `Ein Mann`. When *man* is due, the cross-attention of the last
-# > layer looks at `Mann`. We replace what it adds there with what it adds for `Ein Junge` (a boy), the rest of the
-# > caption unchanged. What does it take for the model to say *boy* in nearly all of the hundred?
+# > layer looks at `Mann`. Instead of what this attention adds at that step, we add what it would if the caption began with
+# > `Ein Junge` (a boy). What does it take for the model to say *boy* in nearly all of the hundred?
 # >
 # > 1. that's enough: the map says where the word comes from
 # > 2. the same in the layer below, as both pass the word on
