@@ -103,12 +103,8 @@ class SentenceOfThePage {
   }
 }
 
-/** What other views may do with it; there from the start. @type {SentenceOfThePage} */
-export let yourSentence;
-
-export function beginSentence() {
-  yourSentence = new SentenceOfThePage();
-}
+/** What other views may do with it. */
+export const yourSentence = new SentenceOfThePage();
 
 export function startSentence() {
   const { bar } = yourSentence;
