@@ -3,7 +3,7 @@
 
 import { liveContent } from "./page/engine.js";
 import { startWidths } from "./page/formulas.js";
-import { beginSentence, startSentence } from "./page/sentence.js";
+import { startSentence } from "./page/sentence.js";
 import { startFirstFigure, startText } from "./page/text.js";
 import { startCards } from "./views/cards.js";
 import { startEditors } from "./views/editor.js";
@@ -21,7 +21,6 @@ export { yourSentence } from "./page/sentence.js";
 export * as Panels from "./views/panels.js";
 export * as Trust from "./views/trust.js";
 
-beginSentence();
 startFirstFigure(); // which translates while the text below it is read
 addEventListener("DOMContentLoaded", () => {
   startSentence();

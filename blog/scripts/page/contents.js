@@ -12,19 +12,7 @@ export function startContents() {
   const contents = new Contents();
   startDrawer(byId("contents"), contents.list);
   contents.follow();
-  let waiting = false;
-  addEventListener(
-    "scroll",
-    () => {
-      if (waiting) return;
-      waiting = true;
-      requestAnimationFrame(() => {
-        waiting = false;
-        contents.follow();
-      });
-    },
-    { passive: true },
-  );
+  addEventListener("scroll", () => contents.follow(), { passive: true }); // once a frame
   // the same place in another language
   for (const link of /** @type {HTMLAnchorElement[]} */ (all("a.language")))
     link.addEventListener("click", () => {

@@ -84,3 +84,16 @@ export function watch(elements, told, rootMargin = "0px") {
   for (const element of elements) observer.observe(element);
   return observer;
 }
+
+/** Is told once of each element that comes near.
+ *  @param {Iterable<Element>} elements @param {(element: HTMLElement) => void} told
+ *  @param {string} rootMargin */
+export function onceNear(elements, told, rootMargin) {
+  const tellOnce = (/** @type {boolean} */ isNear, /** @type {HTMLElement} */ element) => {
+    if (!isNear) return;
+    observer.unobserve(element);
+    told(element);
+  };
+  const observer = watch(elements, tellOnce, rootMargin);
+  return observer;
+}

@@ -1,7 +1,7 @@
 // What is wider than its column. A formula becomes smaller, so that it isn't cut; what scrolls
 // sideways can be reached by keyboard.
 
-import { all, targetOf, watch } from "./dom.js";
+import { all, onceNear, targetOf } from "./dom.js";
 
 const SMALLEST_EM = 0.65; // below it, letters couldn't be read, and the formula scrolls
 const SCROLLING =
@@ -14,15 +14,7 @@ export function startWidths() {
   let coming;
   const start = () => {
     coming?.disconnect();
-    coming = watch(
-      all("main > *"),
-      (isNear, chapter) => {
-        if (!isNear) return;
-        coming?.unobserve(chapter);
-        measure(chapter);
-      },
-      "600px",
-    );
+    coming = onceNear(all("main > *"), measure, "600px");
   };
   document.fonts.ready.then(start);
   let width = innerWidth;

@@ -14,7 +14,8 @@ export const isolated = (text) => (rightToLeft(text) ? `\u2068${text}\u2069` : t
 
 /** A text in the page's language; {name} in it is filled in with a value. One that is longer than a
  *  line is written say`…`, so that it takes only one.
- *  @param {string | TemplateStringsArray} text @param {Record<string, any>} values numbers, texts */
+ *  @param {string | TemplateStringsArray} text
+ *  @param {Record<string, any>} values numbers, texts */
 export const say = (text, values = {}) =>
   (globalThis.WORDS?.[`${text}`] ?? `${text}`).replace(/\{(\w+)\}/g, (whole, name) =>
     isolated(values[name] ?? whole),

@@ -4,7 +4,7 @@
 import { LONGEST } from "../model/decoding.js";
 import * as Panels from "../views/panels.js";
 import { asBuilt, same } from "../views/switches.js";
-import { all, button, el, watch } from "./dom.js";
+import { all, button, el, onceNear, watch } from "./dom.js";
 import { liveContent } from "./engine.js";
 import { say } from "./language.js";
 import { recall, remember } from "./memory.js";
@@ -103,12 +103,8 @@ class SentenceOfThePage {
   }
 }
 
-/** What other views may do with it; there from the start. @type {SentenceOfThePage} */
-export let yourSentence;
-
-export function beginSentence() {
-  yourSentence = new SentenceOfThePage();
-}
+/** What other views may do with it. */
+export const yourSentence = new SentenceOfThePage();
 
 export function startSentence() {
   const { bar } = yourSentence;
@@ -119,15 +115,11 @@ export function startSentence() {
     if (engine) bar.start(engine.config, yourSentence);
   });
   // panels need the model even where no live figure has come near
-  const approach = watch(
-    hosts,
-    (isNear) => {
-      if (!isNear) return;
-      approach.disconnect();
-      yourSentence.begin();
-    },
-    "600px",
-  );
+  const begin = () => {
+    approach.disconnect();
+    yourSentence.begin();
+  };
+  const approach = onceNear(hosts, begin, "600px");
   for (const host of hosts) bar.panels.observe(host);
   for (const code of all("main section.prose code")) makeCall(code);
 }

@@ -3,17 +3,14 @@
 import { exploreAttention } from "../views/figure.js";
 import { startCharts } from "./charts.js";
 import { startContents } from "./contents.js";
-import { all, button, el, targetOf, watch } from "./dom.js";
+import { all, button, byId, el, onceNear, targetOf } from "./dom.js";
 import { liveContent } from "./engine.js";
 import { openOnPaper, say } from "./language.js";
+import { remember } from "./memory.js";
 import { startPredictions } from "./predictions.js";
 import { yourSentence } from "./sentence.js";
-import { startTheme } from "./theme.js";
 
 const COPIED_MILLISECONDS = 1500;
-
-/** @param {() => void} task */
-const whenIdle = (task) => void (window.requestIdleCallback ?? setTimeout)(task);
 
 export function startText() {
   startCharts();
@@ -30,15 +27,9 @@ export function startText() {
 
 /** The others are made ready when one of their places comes near the screen. */
 function startLiveFigures() {
-  const observer = watch(
-    all(".explorer:not([data-number='1'])"),
-    (isNear, place) => {
-      if (!isNear) return;
-      observer.unobserve(place);
-      whenIdle(() => makeLive(place));
-    },
-    "300px",
-  );
+  const whenIdle = window.requestIdleCallback ?? setTimeout;
+  const places = all(".explorer:not([data-number='1'])");
+  onceNear(places, (place) => whenIdle(() => makeLive(place)), "300px");
 }
 
 /** The one on the first screen is made ready before the text below it has been read. */
@@ -71,6 +62,21 @@ function startPaper() {
   });
 }
 
+/** Light or dark: as the system has it, until the reader chooses; paper is light (blog.css). */
+function startTheme() {
+  const { dataset } = document.documentElement;
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  byId("theme").addEventListener("click", () => {
+    const theme = dataset.theme ?? (system.matches ? "dark" : "light");
+    dataset.theme = theme === "dark" ? "light" : "dark";
+    try {
+      localStorage.theme = dataset.theme; // the page's first script reads it
+    } catch {
+      // not kept
+    }
+  });
+}
+
 /** The list of other pages. */
 function startOtherPages() {
   const pages = /** @type {HTMLDetailsElement | undefined} */ (all("header .pages")[0]);
@@ -87,12 +93,8 @@ function startOtherPages() {
 function forget() {
   if (!confirm(say("Forget your answers, your code, your sentence and how far you have come?")))
     return;
-  try {
-    for (const name of ["guessed", "guesses", "road", "mine"]) localStorage.removeItem(name);
-    sessionStorage.removeItem("sentence");
-  } catch {
-    // nothing was kept
-  }
+  for (const name of ["guessed", "guesses", "road", "mine"]) remember(name, null);
+  remember("sentence", null, "sessionStorage");
   location.reload();
 }
 

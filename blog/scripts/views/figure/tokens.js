@@ -24,7 +24,8 @@ export class TokenNames {
     return i === 0 || this.isWhole(tokens[i]) || isMarker(tokens[i - 1]);
   }
 
-  /** "dog"; "·board" for a piece that continues a word. @param {string[]} tokens @param {number} i */
+  /** "dog"; "·board" for a piece that continues a word.
+   *  @param {string[]} tokens @param {number} i */
   spell(tokens, i) {
     return (this.startsWord(tokens, i) ? "" : "·") + plain(tokens[i]);
   }
