@@ -24,10 +24,13 @@ export function pixels(width, numbers, properties = {}) {
 
 export const percent = (/** @type {number} */ p, digits = 1) => `${(100 * p).toFixed(digits)}%`;
 
-/** Head and body of a table; each row is its cells. @param {Node[]} head @param {Node[][]} body */
-export const rowsOf = (head, body) => [
-  el("thead", {}, el("tr", {}, ...head)),
-  el("tbody", {}, ...body.map((cells) => el("tr", {}, ...cells))),
+/** Rows of a table. @param {Node[][]} rows of cells */
+export const rowsOf = (rows) => rows.map((cells) => el("tr", {}, ...cells));
+
+/** Head and body of a table. @param {Node[]} head @param {Node[][]} body */
+export const tableOf = (head, body) => [
+  el("thead", {}, ...rowsOf([head])),
+  el("tbody", {}, ...rowsOf(body)),
 ];
 
 /** A button, and what a click on it does.

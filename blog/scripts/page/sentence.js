@@ -45,11 +45,6 @@ class SentenceOfThePage {
   switches = asBuilt();
   stored = recall("sentence", "", "sessionStorage"); // the reader's, until the tab is closed
 
-  /** Have the bar shown while an element is near. @param {Element} element */
-  beside(element) {
-    this.bar.panels.observe(element);
-  }
-
   join(/** @type {Figure} */ figure) {
     this.figures.push(figure);
     const sentence = this.sentence || this.stored;
@@ -163,5 +158,5 @@ function makeCall(code) {
       yourSentence.follow(before.sentence, { switches: before.switches, keep: false });
     before = null;
   });
-  yourSentence.beside(call);
+  yourSentence.bar.panels.observe(call);
 }

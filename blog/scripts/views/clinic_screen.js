@@ -1,10 +1,10 @@
 // What there is on the screen of the clinic, and the cards that are put there.
 
-import { button, el } from "../page/dom.js";
+import { button, el, rowsOf } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { curve, put, shape, words } from "../page/svg.js";
 import * as Words from "./clinic_words.js";
-import { examples_of, note, row, rows_of } from "./frame_parts.js";
+import { examples_of, note, row } from "./frame_parts.js";
 
 /** @import { Clinic } from "./clinic_frame.js" */
 
@@ -140,7 +140,7 @@ function draw_grid(grid, wires) {
       return el("td", { className, title: value.toFixed(3), style: `--w: ${weight}` });
     }),
   );
-  return el("table", { className: "clinic-grid" }, ...rows_of(rows));
+  return el("table", { className: "clinic-grid" }, ...rowsOf(rows));
 }
 
 function draw_bars(/** @type {Record<string, number>} */ bars) {
@@ -150,7 +150,7 @@ function draw_bars(/** @type {Record<string, number>} */ bars) {
     el("td", {}, el("span", { style: `width: ${Math.max(1, (100 * value) / most)}%` })),
     el("td", {}, value.toFixed(3)),
   ]);
-  return el("table", { className: "clinic-bars" }, ...rows_of(rows));
+  return el("table", { className: "clinic-bars" }, ...rowsOf(rows));
 }
 
 /** What a card says of a test.

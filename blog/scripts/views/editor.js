@@ -24,7 +24,7 @@ export function startEditors() {
     if (!section) continue;
     const { fold } = new Editor(place);
     endOf(section).after(fold);
-    yourSentence.beside(fold); // the bar is shown here, too
+    yourSentence.bar.panels.observe(fold); // the bar is shown here, too
   }
 }
 

@@ -1,6 +1,6 @@
 // What trainer and clinic both have on their screens.
 
-import { el } from "../page/dom.js";
+import { el, rowsOf } from "../page/dom.js";
 
 export const note = (/** @type {string} */ textContent) =>
   el("p", { className: "learn-note", textContent });
@@ -8,12 +8,9 @@ export const note = (/** @type {string} */ textContent) =>
 /** @param {...Node} content */
 export const row = (...content) => el("div", { className: "learn-row" }, ...content);
 
-/** Rows of a table. @param {HTMLElement[][]} rows of cells */
-export const rows_of = (rows) => rows.map((cells) => el("tr", {}, ...cells));
-
 /** @param {string[][]} examples source, target, and what was written */
 export const examples_of = (examples) =>
-  rows_of(
+  rowsOf(
     examples.map(([source, target, written]) => {
       const right = target === written;
       const text = `${written || "–"} ${right ? "✓" : `✗ (${target})`}`;

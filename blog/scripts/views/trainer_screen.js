@@ -1,9 +1,8 @@
 // What there is on the screen of the trainer, and its tables.
 
 import { meanOf } from "../model/tensors.js";
-import { all, byId, el } from "../page/dom.js";
+import { all, byId, el, rowsOf } from "../page/dom.js";
 import { say } from "../page/language.js";
-import { rows_of } from "./frame_parts.js";
 
 /** Parts that a fresh model has, or lacks. @type {[string, string][]} */
 export const PARTS = [
@@ -111,5 +110,5 @@ export function draw_map(table, own) {
   ]);
   while (body.length < own.target.length + 1) body.push([el("td")]); // as high as it will be
   const columns = letters.map((letter) => head("col", letter));
-  table.replaceChildren(...rows_of([[el("td"), ...columns], ...body]));
+  table.replaceChildren(...rowsOf([[el("td"), ...columns], ...body]));
 }

@@ -1,7 +1,7 @@
 // The maps of a result's attention: which one is chosen, and all of them, small.
 
 import { meanOf } from "../../model/tensors.js";
-import { el, pixels, rowsOf } from "../../page/dom.js";
+import { el, pixels, tableOf } from "../../page/dom.js";
 import { glossed, glossOf } from "../../page/gloss.js";
 import { say } from "../../page/language.js";
 import { heat } from "../panels/parts.js";
@@ -172,6 +172,6 @@ function drawOverview(figure, layers, heads) {
     ...heads.map((head) => el("td", {}, thumbnail(figure, layer, head, colour))),
   ]);
   const focused = $("overview").contains(root.activeElement);
-  $("overview").replaceChildren(...rowsOf([el("td"), ...columns], rows));
+  $("overview").replaceChildren(...tableOf([el("td"), ...columns], rows));
   if (focused) figure.all("#overview [aria-pressed=true]")[0].focus();
 }

@@ -1,7 +1,7 @@
 // What panels and the walk put into a panel: strips of numbers, bars, rows, maps.
 
 import { dot } from "../../model/tensors.js";
-import { el, percent, pixels, rowsOf } from "../../page/dom.js";
+import { el, percent, pixels, tableOf } from "../../page/dom.js";
 import { say } from "../../page/language.js";
 
 /** @typedef {(q: number, k: number) => number | null} ByCell */
@@ -80,7 +80,7 @@ const label = (name) =>
 function named(kind, corner, columns, rows) {
   const head = [corner, ...columns.map((name) => el("th", { scope: "col" }, name))];
   const body = rows.map(([name, cells]) => [el("th", { scope: "row" }, ...label(name)), ...cells]);
-  return el("table", { class: kind }, ...rowsOf(head, body));
+  return el("table", { class: kind }, ...tableOf(head, body));
 }
 
 /** A table of words with a colour: columns have names, rows a name and cells.
