@@ -16,7 +16,8 @@ export function startWidths() {
     coming?.disconnect();
     coming = onceNear(all("main > *"), measure, "600px");
   };
-  document.fonts.ready.then(start);
+  start();
+  document.fonts.addEventListener("loadingdone", start); // each with the first formula that needs it
   let width = innerWidth;
   addEventListener("resize", () => {
     if (width !== innerWidth) start();
