@@ -3127,7 +3127,7 @@ def example_gpt() -> None:
 #
 # ## A test of yourself
 #
-# > Answer aloud, as if somebody had asked you; then open the answer.
+# > Answer aloud, then open the answer.
 # >
 # > **1. What are query, key and value, and where do they come from?**
 # >
@@ -3205,7 +3205,7 @@ def example_gpt() -> None:
 # >
 # > </details>
 # >
-# > Six or more? Then you can go on. If not, follow the links.
+# > Fewer than six? Follow the links.
 
 # %% [markdown]
 # ## A second task: German numbers
