@@ -93,7 +93,7 @@ def pieces(source: str) -> Iterator[tuple[str, str, str]]:
         quote, content = re.fullmatch(r"((?:> ?)*)(.*)", line).groups()
         # an even number of $$ opens no block; a line that begins with a formula isn't translated
         opens_or_closes = {"```": content.startswith("```"), "$$": content.count("$$") % 2 == 1}
-        # truthy on every line of a block, not only the first and the last
+        # not empty on every line of a block, not only the first and the last
         block_mark = block or next((mark for mark, seen in opens_or_closes.items() if seen), "")
         formula = content.startswith("$$")
         verbatim = bool(block_mark or formula or re.fullmatch(VERBATIM, content))
