@@ -74,17 +74,16 @@ LABELS = ["aria-label", "title", "placeholder", "label"]  # attributes with text
 # --- the pieces of a text ---
 
 
+# Only a paragraph or an item can have several lines. So its lines wait in `paragraph` until one
+# comes that can't belong to it: the next item, a line that is a piece by itself (a heading, a row
+# of a table), or one that nobody translates (an empty line, or a line of a block). A block is
+# code or a formula on lines of its own, from ``` to ``` or from $$ to $$. A quotation begins,
+# ends or becomes deeper only behind an empty line: a paragraph has the marks of its first line.
 def pieces(source: str) -> Iterator[tuple[str, str, str]]:
     """The pieces of Markdown in order, each as one line, with what stands before and after it.
 
     A piece is "" where nothing is translated. Items begin with "- " or "1. ", and have no items
     inside; ``` stands in the first column, behind marks of quotation.
-
-    Only a paragraph or an item can have several lines. So its lines wait in `paragraph` until one
-    comes that can't belong to it: the next item, a line that is a piece by itself (a heading, a row
-    of a table), or one that nobody translates (an empty line, or a line of a block). A block is
-    code or a formula on lines of its own, from ``` to ``` or from $$ to $$. A quotation begins,
-    ends or becomes deeper only behind an empty line: a paragraph has the marks of its first line.
     """
     paragraph: list[str] = []  # its lines so far
     prefix = ""  # what stands before it: marks of quotation, the mark of an item
