@@ -137,20 +137,13 @@ def make_page(
     content |= of_the_cells(notebook, prose, edition)
     content["style"] = "\n".join(styles(name, tree))
     add_anchors(tree, headings, edition.say)
-    back_to_cells(tree, prose, headings[0])
+    for (holder, key), section in zip(prose.places, tree.contents, strict=True):
+        if section.find(class_="explorer", attrs={"data-number": "1"}):
+            holder["first"] = True  # the page's script stands behind it
+        holder[key] = section.decode_contents()
     text = export(notebook, content, edition.say)
     refuse_requests(text)
     return text
-
-
-def back_to_cells(tree: BeautifulSoup, prose: Prose, title: Tag) -> None:
-    """Put each section of the tree into its cell, and say where chapters begin."""
-    for (holder, key), section in zip(prose.places, tree.contents, strict=True):
-        if key == "source":
-            heading = section.find(HEADINGS[:3], recursive=False)
-            holder["begins"] = heading is not None and heading is not title
-            holder["first"] = bool(section.find(class_="explorer", attrs={"data-number": "1"}))
-        holder[key] = section.decode_contents()
 
 
 def about_the_page(name: str, repository: str | None, edition: Language) -> dict[str, Any]:
@@ -158,7 +151,6 @@ def about_the_page(name: str, repository: str | None, edition: Language) -> dict
     texts = json.dumps(edition.texts, ensure_ascii=False).replace("<", "\\u003c")
     return {
         "name": name,
-        "chapters": name != ONE_SCREEN,  # whose listing has two columns
         "language": edition.code,
         "editions": other_editions(name, edition) if name in [*editions.NAMES, ONE_SCREEN] else [],
         "others": other_pages(name, edition),

@@ -2,7 +2,7 @@
 // there is none. What it exports is there for blog/pdf.py and the tests, as `Page`.
 
 import { liveContent } from "./page/engine.js";
-import { startWidths } from "./page/formulas.js";
+import { fitFormulas } from "./page/formulas.js";
 import { startSentence } from "./page/sentence.js";
 import { startFirstFigure, startText } from "./page/text.js";
 import { startCards } from "./views/cards.js";
@@ -34,5 +34,5 @@ addEventListener("DOMContentLoaded", () => {
   startEditors();
   startRoad();
   startOneScreen();
-  startWidths();
+  fitFormulas();
 });

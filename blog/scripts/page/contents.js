@@ -4,7 +4,7 @@ import { all, byId, startDrawer } from "./dom.js";
 import { say } from "./language.js";
 
 /** @typedef {{ link: HTMLAnchorElement, section: HTMLElement | null, minutes: number, onRoad:
- *  boolean, chapter: Element | null | undefined }} Entry */
+ *  boolean }} Entry */
 
 const FEW_ENTRIES = 8; // a page with fewer doesn't say what is left
 
@@ -33,11 +33,8 @@ class Contents {
   /** Mark the section that is being read: its heading is above a quarter of the window. */
   follow() {
     const line = innerHeight / 4;
-    const isAbove = (/** @type {Element | null | undefined} */ element) =>
-      element && element.getBoundingClientRect().top < line;
-    // a heading that is far away would have to be laid out
     const place = this.entries.findLastIndex(
-      ({ chapter, section }) => isAbove(chapter) && isAbove(section),
+      ({ section }) => section && section.getBoundingClientRect().top < line,
     );
     const height = Math.max(1, document.documentElement.scrollHeight - innerHeight);
     // on the root, the property would have the whole page styled anew
@@ -82,6 +79,5 @@ function entryOf(element) {
   const link = /** @type {HTMLAnchorElement} */ (element);
   const section = document.getElementById(decodeURIComponent(link.hash.slice(1)));
   const onRoad = "road" in (section?.dataset ?? {});
-  const chapter = section?.closest("main > *");
-  return { link, section, chapter, minutes: Number(link.dataset.minutes), onRoad };
+  return { link, section, minutes: Number(link.dataset.minutes), onRoad };
 }

@@ -19,6 +19,7 @@ export function startText() {
   startPaper();
   startTheme();
   startContents();
+  startReach();
   startOtherPages();
   document.getElementById("forget")?.addEventListener("click", forget);
   // not on a page that came without https
@@ -75,6 +76,27 @@ function startTheme() {
       // not kept
     }
   });
+}
+
+/** What scrolls sideways can be reached by keyboard. */
+function startReach() {
+  (window.requestIdleCallback ?? setTimeout)(() => reach(document));
+  addEventListener("resize", () => reach(document));
+  addEventListener("toggle", (event) => reach(targetOf(event)), { capture: true });
+}
+
+function reach(/** @type {ParentNode} */ within) {
+  // in what is folded, once it is opened: to measure there, the browser would lay it out each time
+  const boxes = all(
+    ".katex-display, .picture, .table, .toy > div:not(.learn-row), .jp-OutputArea-output, main pre",
+    within,
+  ).filter((box) => !box.closest("details:not([open])"));
+  const wide = boxes.map((box) => box.scrollWidth > box.clientWidth);
+  // only now: a change between two measurements would have the page laid out again
+  for (const [i, box] of boxes.entries()) {
+    if (wide[i]) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  }
 }
 
 /** The list of other pages. */
