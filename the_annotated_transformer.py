@@ -22,7 +22,7 @@
 #
 # | how to read | what | time |
 # |---|---|---|
-# | **the road**, on a first visit | Part 1 as far as [the model assembled](#The-model-assembled); Part 2 as far as [while it learns](#While-it-learns); *What next* as far as [what to do now](#What-to-do-now) | about 70 minutes, ten of them at a model that learns and in the clinic |
+# | **the road**, on a first visit | Part 1 as far as [the model assembled](#The-model-assembled); Part 2 as far as [while it learns](#While-it-learns); *What next* as far as [what to do now](#What-to-do-now) | about 68 minutes, ten of them at a model that learns and in the clinic |
 # | **everything**, if you want to build systems like this yourself | Parts 1 to 6, those after Part 3 in any order; then [Since 2017](since_2017.ipynb) | a day or two |
 # | **with a question** | the [list of questions](#Questions,-and-where-they-are-answered); the [glossary](#Glossary) | |
 
