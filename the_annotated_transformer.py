@@ -3379,8 +3379,8 @@ def example_clinic() -> Any:
 # >    mine.py` writes a file for the whole model; `judge mine.py` tries it.
 # > 3. **Diagnose.** Find the mistake in a trained model: on the web page, below [what the loss can't
 # >    see](#What-the-loss-can't-see), then in the clinic's [notebook](practice/clinic.ipynb) and its interview.
-# > 4. **Let it learn.** `judge mine.py --learn` gives your functions fresh weights: in a minute they read German
-# >    numbers; with `--learn multi30k --run runs/learned`, they learn a language.
+# > 4. **Let it learn.** If all its functions compute with PyTorch, `judge mine.py --learn` gives them fresh weights:
+# >    in a minute they read German numbers; with `--learn multi30k --run runs/learned`, they learn a language.
 # > 5. **Change it and train.** Exercises [1.1](exercises.ipynb#1.1-Concatenating-token-and-position),
 # >    [2.1](exercises.ipynb#2.1-A-model-that-reverses) and [2.2](exercises.ipynb#2.2-Training-without-a-warmup) fit
 # >    what you've read. Then [change a part](#Changing-it) of your choice.

@@ -480,5 +480,5 @@ def example_answer_12() -> None:
 # > `python practice/interview.py` starts the clock, examines the model, and says how long you've taken. Read the code
 # > before you run it a second time. `python practice/interview.py key` explains.
 # >
-# > Next rung: let it learn. `judge mine.py --learn` gives your functions fresh weights: in a minute they read German
-# > numbers; with `--learn multi30k --run runs/learned`, they learn a language.
+# > Next rung: let it learn. If all its functions compute with PyTorch, `judge mine.py --learn` gives them fresh
+# > weights: in a minute they read German numbers; with `--learn multi30k --run runs/learned`, they learn a language.

@@ -35,7 +35,7 @@ HEADER = '''"""My Transformer, in the order of the paper.
 There is no batch: a sentence is a matrix with one row for each token. Matrices multiply from the
 right, as in the paper: x @ W. A mask is True where a query (row) may attend to a key (column).
 Give back whatever numpy.asarray reads. `take` turns the NumPy arrays that come into what you
-compute with, for instance `torch.from_numpy(array)` or `array.tolist()`.
+compute with: `torch.from_numpy(array)`, `array.tolist()`, ...; with PyTorch, it can learn, too.
 
 The shipped weights have pre-norm, x + sublayer(norm(x)), and a last norm on top of each stack.
 `w` of a layer is a dict: w["self_attn.W_q"], and .W_k, .W_v, .W_o, each (d_model, d_model), in the

@@ -335,8 +335,8 @@ def test_search_finds_words_in_the_text(shared_page):
 def test_cards_show_what_a_link_leads_to(shared_page):
     """A citation its reference, an equation itself, others what they are; by pointer and keys."""
     tab = shared_page()
-    tab.locator("a.cite", has_text="Bahdanau").first.hover()
-    tab.locator("#card", has_text="jointly learning to align").wait_for()
+    tab.locator("a.cite", has_text="Ba et al., 2016").first.hover()
+    tab.locator("#card", has_text="Layer normalization").wait_for()
     tab.mouse.move(2, 2)
     tab.locator("#card").wait_for(state="hidden")
     tab.locator("a.equation-link", has_text="(1)").first.focus()

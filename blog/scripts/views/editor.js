@@ -167,7 +167,7 @@ function download() {
   const future = /^from __future__ import .*\n?/gm;
   const functions = Object.values(written).join("\n");
   const imports = [...new Set(functions.match(future)?.map((line) => line.trim()))];
-  const text = `"""${say("Judge it: python the_annotated_transformer.py judge mine.py")}"""
+  const text = `"""${say("Judge it: python the_annotated_transformer.py judge mine.py. To learn (--learn), it needs all functions, in PyTorch.")}"""
 ${imports.map((line) => `${line}\n`).join("")}
 
 def take(array):

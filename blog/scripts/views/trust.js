@@ -73,7 +73,7 @@ export function doubts(sentence, tokenizer, language) {
     isEnglish && say("This looks like English, but the model reads German."),
     small.length &&
       say(
-        "German nouns begin with a capital letter, and the model knows them only so: write {words}.",
+        "German nouns begin with a capital letter. If one is meant, write {words}: the model knows it only so.",
         { words: quoted(small.map(capital)) },
       ),
     negated.length &&
