@@ -75,7 +75,8 @@ RIGHT |= dict(loss_gradient=GRADIENT, rate=RATE)
 ON_THE_PAGE = ["attention", "positions", "layer_norm", "masks", "decode", "loss_gradient", "rate"]
 WRONG = [
     ("attention", " / sqrt(len(k))", "", "not_scaled"),
-    ("attention", "p / sum(powers)", "p", None),
+    ("attention", "p / sum(powers)", "p", "powers_of_differences_not_divided"),
+    ("attention", "p / sum(powers)", "p / len(powers)", None),
     ("positions", "(i - i % 2) / d_model", "i / d_model", "cosine_with_its_own_frequency"),
     ("masks", "k <= t and", "", "no_causal_mask"),
     ("layer_norm", " / len(row) + 1e-5)", " / len(row)) + 1e-5", "epsilon_outside_the_root"),

@@ -75,6 +75,22 @@ def scaled_by_length(query, key, value, mask=None, dropout=None):
 slip("scaled_by_length", attention=scaled_by_length)
 # a hidden key has score 0, not minus infinity, or the sum would be infinite
 slip("no_softmax", attention=attention_with(fill=0.0, softmax=False))
+
+
+def not_divided(subtract: bool) -> Callable:
+    """An attention whose weights are powers that nobody divided by their sum."""
+
+    def attention(query, key, value, mask=None, dropout=None):
+        scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5
+        scores = scores if mask is None else scores.masked_fill(mask == 0, -torch.inf)
+        powers = (scores - scores.amax(-1, keepdim=True) if subtract else scores).exp()
+        return powers @ value, powers
+
+    return attention
+
+
+slip("powers_not_divided", attention=not_divided(subtract=False))
+slip("powers_of_differences_not_divided", attention=not_divided(subtract=True))
 slip(
     "scaled_by_the_model's_width",
     MultiHeadedAttention__weigh=lambda self, Q, K, V, mask: right_attention(

@@ -31,6 +31,7 @@ FUNCTIONS: dict[str, Function] = {}
 
 # what mistakes replace has a name where several do so
 HIDE, WEIGH = "s if m else -inf", "weights = [softmax(row) for row in scores]"
+DIVIDED = "[p / sum(powers) for p in powers]"
 FUNCTIONS["attention"] = Function(
     """\
 from math import exp, inf, sqrt
@@ -55,6 +56,8 @@ def attention(Q, K, V, mask):
             "softmax_over_queries",
             {WEIGH: "weights = zip(*[softmax(keys) for keys in zip(*scores)])"},
         ),
+        ("powers_not_divided", {"z - max(row)": "z", DIVIDED: "powers"}),
+        ("powers_of_differences_not_divided", {DIVIDED: "powers"}),
         ("no_softmax", {HIDE: "s * m", WEIGH: "weights = scores"}),
         ("mask_the_other_way_round", {HIDE: "-1e9 if m else s"}),
         ("mask_the_other_way_round", {HIDE: "-inf if m else s"}),
