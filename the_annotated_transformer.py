@@ -2037,9 +2037,9 @@ class DroppingFeedForward(PositionwiseFeedForward):
 # > shares its matrices: `make_model(37_000, 37_000, tie="all")`. The keyword arguments `norm`, `positions` and `tie`
 # > select variants. `tie` says which of the three embedding matrices are shared: `"all"` as in the paper (the two
 # > languages then need a shared vocabulary), `"target"` for the two on the target side, or `"none"`, which gives the
-# > base model two more tables of $37000 \times 512$: 38 million weights on top of its 63 million. (Each call of
-# > `attn()` below makes a separate attention module.) `positions` and the last five arguments put
-# > other parts into the model.
+# > base model two more tables of $37000 \times 512$: 38 million weights on top of its 63 million. `positions` and the
+# > last five arguments put other parts into the model. Each call of `attn()` below makes a module with weights of its
+# > own. Copies of one layer (`copy.deepcopy`) would share none either, but all would begin with the same weights.
 # >
 # > <details class="note"><summary>The other arguments</summary>
 # >
@@ -2793,8 +2793,10 @@ def fit(
 # ## Greedy decoding
 #
 # > As in [Part 1](#A-vector-becomes-a-word-(Section-3.4)), the decoder runs step by step, but now all the sentences of
-# > a batch advance together. Dropout must be off, which the folded cell sees to; leaving it on is a classic mistake.
-# > This naive version reads everything written so far at every step, although only the last of its outputs is new.
+# > a batch advance together. Dropout must be off, which the folded cell sees to; leaving it on is a classic mistake,
+# > after which each call writes another sentence. Without `<s>` in front, the decoder begins as it never did in
+# > training; without a look for `</s>`, it goes on to its limit. This naive version reads everything written so far at
+# > every step, although only the last of its outputs is new.
 
 
 # %%
@@ -4385,7 +4387,8 @@ def example_length_penalty() -> Chart | None:
 # > Averaging works for checkpoints of one run, or of runs that started from the same trained weights. Two runs from
 # > different random weights have their hidden units and heads in different orders, so the mean of their weights is
 # > useless. Such models can form an *ensemble*, which averages their predictions instead. That usually gains more,
-# > but every one of them has to be run.
+# > but every one of them has to be run. Whoever fears overfitting keeps the checkpoint with the best validation score
+# > (the program, in `best/`); it may owe a little of its score to luck.
 
 
 # %%
@@ -4596,8 +4599,8 @@ def example_translators() -> Any:
 # suggests, the authors say, that it is not easy to decide how well a query and a key match, and that a better
 # function than the dot product might help. (C) Larger models are better (though the one with eight layers has a
 # lower BLEU than the base). (D) Dropout does a great deal to prevent overfitting. (E) Learned positions give nearly
-# the same result as sinusoids. Perplexities are per word piece and cannot be compared with those per word. An empty
-# cell means the base model's value:
+# the same result as sinusoids. Perplexities are per word piece and cannot be compared with those per word (a piece is
+# easier to predict than a whole word). An empty cell means the base model's value:
 
 
 # %%
