@@ -1230,7 +1230,8 @@ def example_residual() -> None:
 # > In the variance, the sum is divided by $d$, not by $d - 1$, and the small constant $\epsilon$ is inside the root.
 # > The earlier editions divided by $d - 1$ and added $\epsilon$ outside the root. *Batch* normalisation takes the
 # > mean and variance over the whole batch, so the result for one sentence would depend on the other sentences in its
-# > batch, and on their padding.
+# > batch, and on their padding. A layer's norm looks at one position alone: it computes the same in training and when
+# > one token after the other is written.
 # >
 # > </details>
 #
@@ -2734,6 +2735,8 @@ class Trainer:
 # > into memory, it's cut into micro-batches, and their gradients are added up. That's called *accumulation*. The loss
 # > of each micro-batch must then be divided by the number of tokens in the **whole** update. If you divided it by the
 # > micro-batch's own number, a token in a micro-batch with few tokens would weigh more than a token in one with many.
+# > The rate moves once an update. (Whoever cuts an epoch into micro-batches, instead of an update, makes a last, smaller
+# > update of those that are left over.)
 # >
 # > **What fills the memory?** Each weight takes 16 bytes in training, four each for the weight itself, its gradient and
 # > Adam's two averages. For the base model that's 1 GB. The rest grows with the tokens of a batch: the results that
@@ -3356,10 +3359,12 @@ def example_clinic() -> Any:
 # >
 # > Compute the **loss** once more from the logits, position $t$ against token $t + 1$, and see whether it's the one
 # > that's reported. Compute the **gradient** twice, without dropout, and see whether it's the same and whether every
-# > matrix has one. Count the weights (**inventory**). Let the model learn eight pairs by **heart** and then *translate*
-# > them: if it can't, there's no need for a long run. Once the model is trained, give each target the source of another
-# > pair (**swap**): that must raise the loss. See whether its **translations** are the same alone and in a batch, and
-# > whether it needs **references**, the right answers, to write well.
+# > matrix has one. Count the weights (**inventory**). Let the model learn eight pairs by **heart** and then
+# > *translate* them: if it can't, there's no need for a long run. Once the model is trained, give each target the
+# > source of another pair (**swap**): that must raise the loss. If it doesn't, the encoder's output isn't passed on,
+# > or its mask is the wrong way round, or the text has sources beside other sentences' targets. See whether its
+# > **translations** are the same alone and in a batch, and whether it needs **references**, the right answers, to
+# > write well.
 # >
 # > `practice/examine.py` does all of this for any model. The program's `train` looks at wires, loss and gradient before
 # > the first update. The [lab notebook](lab_notebook.ipynb#What-shows-a-mistake) lists all the mistakes, and what shows
