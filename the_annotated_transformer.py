@@ -4604,8 +4604,8 @@ def example_translators() -> Any:
 # suggests, the authors say, that it is not easy to decide how well a query and a key match, and that a better
 # function than the dot product might help. (C) Larger models are better (though the one with eight layers has a
 # lower BLEU than the base). (D) Dropout does a great deal to prevent overfitting. (E) Learned positions give nearly
-# the same result as sinusoids. Perplexities are per word piece and cannot be compared with those per word (a piece is
-# easier to predict than a whole word). An empty cell means the base model's value:
+# the same result as sinusoids. Perplexities are per word piece and cannot be compared with those per word. An empty
+# cell means the base model's value:
 
 
 # %%
@@ -4625,6 +4625,8 @@ def example_paper_table_3() -> Any:
 
 
 # %% [markdown]
+# > A perplexity belongs to its vocabulary: a piece is easier to predict than a whole word.
+# >
 # > **Does the same hold at our size?** Some of it holds, for variants of the `tiny` model after four passes through Multi30k, with a beam, each ± 0.5<!--reach--> BLEU over the seeds ([all
 # > of them](lab_notebook.ipynb#The-paper's-Table-3-in-miniature)). One head (A) is no worse than four, sixteen are 1.8<!--h = 16--> worse. Narrow keys (B)
 # > cost 1.2<!--d_k = 8-->. Twice the width of the model (C) gains 0.7<!--d_model = 256-->. Dropout (D) hurts: 0.1 costs 1.2<!--dropout = 0.1-->, probably because four passes are too

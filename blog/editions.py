@@ -128,9 +128,8 @@ def translate(source: str, word: Callable[[str], str]) -> str:
             below_references = text == REFERENCES
         is_reference = below_references and before.lstrip("> ") == "- "
         result += before + (word(text) if text and not is_reference else text) + after
-    return result.removesuffix(
-        "\n\n"
-    )  # of the empty line that `pieces` adds, and of the line before it
+    # the line feeds of the empty line that `pieces` adds, and of the line before it
+    return result.removesuffix("\n\n")
 
 
 def prose(cells: list[NotebookNode]) -> Iterator[tuple[str, str]]:

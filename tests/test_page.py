@@ -491,7 +491,7 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
     tab = shared_page(390)
     reach(tab, "#clinic-frame")
     panel = tab.frame_locator("#clinic-frame")
-    panel.locator("#clinic-state", has_text="10 points").wait_for()
+    panel.locator("#clinic-state", has_text="10 of 10 points").wait_for()
     slip = rows[int(tab.evaluate("Date.now()") // 864e5) % len(rows)]["slip"] or "healthy"
     pictures = {
         "Wires": ".clinic-grid td",
@@ -503,7 +503,7 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
         # behind those before it
         panel.locator(f".clinic-result:last-child {picture}").first.wait_for()
         assert panel.locator(".clinic-result:last-child li").count() >= 1
-    assert panel.locator("#clinic-state").inner_text() == "7 points"
+    assert panel.locator("#clinic-state").inner_text() == "7 of 10 points"
     mistaken = next(name for name in ("no_shift", "eos_cut_off") if name != slip)
     for name in (mistaken, slip):
         panel.locator("#clinic-names").select_option(name)
@@ -511,13 +511,13 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
         if name == mistaken:  # a point is left for the name, whatever is ordered
             for order in panel.locator("#clinic-orders button").all():
                 order.press("Enter")
-            assert panel.locator("#clinic-state").inner_text() == "1 points"
+            assert panel.locator("#clinic-state").inner_text() == "1 of 10 points"
             assert not panel.locator("#clinic-verdict").count()
     # what was seen, and what such a model would have shown
     telling = re.compile(r"In such a model, .+\.|none of the tests that you have ordered")
     panel.locator(".clinic-result.wrong span", has_text=telling).wait_for()
     verdict = panel.locator("#clinic-verdict")
-    assert verdict.inner_text().startswith("Yes, with 1 points left")
+    assert re.match(r"Yes: .+\. Points left: 1\.", verdict.inner_text())
     if slip != "healthy":
         assert CATALOGUE[slip].effect in verdict.inner_text()
         panel.locator("text=Read the section").click()

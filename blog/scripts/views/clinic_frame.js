@@ -98,7 +98,9 @@ export class Clinic {
   show() {
     const { visit, screen } = this;
     const points = Math.max(0, visit?.points ?? 0);
-    screen.state.textContent = visit ? say("{points} points", { points }) : "";
+    screen.state.textContent = visit
+      ? say("{points} of {most} points", { points, most: POINTS })
+      : "";
     const scores = [...this.cases.values()];
     screen.tally.textContent = scores.length
       ? say("named so far: {named} of {all}, with {points} of {most} points", {
@@ -152,7 +154,7 @@ export class Clinic {
     if (value === name_of(visit.patient)) return this.close(true);
     visit.points -= PRICE_OF_A_WRONG_NAME;
     const [name, points] = [selectedOptions[0].textContent, Math.max(0, visit.points)];
-    const text = say("It isn't “{name}”. {points} points are left.", { name, points });
+    const text = say("It isn't “{name}”. Points left: {points}.", { name, points });
     const why = el("span");
     const card = this.tell("clinic-result wrong", text, " ", why);
     const { seed } = visit.patient;

@@ -208,7 +208,7 @@ export function describe_verdict(patient, healthy, catalogue, points) {
   const verdict =
     points === null
       ? say("It was this: {name}.", { name })
-      : say("Yes, with {points} points left: {name}.", { points, name });
+      : say("Yes: {name}. Points left: {points}.", { points, name });
   const section = mistake?.section;
   const notebook = say("The clinic’s notebook, under Pages, has twelve models to repair.");
   const texts = [
