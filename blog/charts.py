@@ -40,6 +40,13 @@ PHONE_WIDTH = 350  # of a chart there
 WIDE = 720  # a single panel that is so wide scrolls there
 MOST_LABELS = 3000  # with more marks, nobody points at one
 LEAST_SCALE = 0.7  # a smaller drawing couldn't be read, and scrolls
+CELL = (
+    r'<path(?: data-label="([^"]*)")? d="M([\d.]+),([\d.]+)h([\d.]+)v([\d.]+)h-[\d.]+Z"'
+    r' fill="([^"]*)"/>'
+)
+FEWEST_CELLS = 40  # a map with fewer stays as it is
+SHADE = 8  # of 256: what is nearer to each other in a map gets one colour
+MAP = re.compile(rf"(?:{CELL}){{{FEWEST_CELLS},}}")
 
 
 def picture(spec: dict[str, Any]) -> tuple[bytes, dict[str, int]]:
@@ -89,6 +96,7 @@ def themed(spec: dict[str, Any], theme: int) -> str:
         "padding": {"left": 5, "top": 5, "right": 15, "bottom": 5},  # letters are wider elsewhere
         "view": {**config.get("view", {}), "stroke": rule},
         "axis": {**words, **lines, "gridOpacity": 0.6, "labelSeparation": 5},
+        "axisBand": {"ticks": False},
         "legend": {**config.get("legend", {}), **words},
         "header": words,
         "title": {**config.get("title", {}), "color": ink, "subtitleColor": muted},
@@ -111,7 +119,28 @@ def drawing(spec: dict[str, Any]) -> str:
     pairs = zip(light, dark, strict=True)
     svg = "".join(day if day == night else f"light-dark({day},{night})" for day, night in pairs)
     width = int(re.search(r'width="(\d+)', svg)[1])
-    return svg.replace("<svg", f'<svg style="min-width: {LEAST_SCALE * width:.0f}px"', 1)
+    return MAP.sub(merged, svg).replace(
+        "<svg", f'<svg style="min-width: {LEAST_SCALE * width:.0f}px"', 1
+    )
+
+
+def merged(cells: re.Match) -> str:
+    """A map with one path for each colour instead of one for each cell, of which a browser keeps
+    eight kilobytes. Its labels are in one attribute, row by row; page/charts.js finds the one."""
+    found = re.findall(CELL, cells[0])
+    places = sorted((float(y), float(x), label) for label, x, y, *_ in found)
+    columns = len({x for _, x, _ in places})
+    whole = columns * len({y for y, *_ in places}) == len(found)
+    if not whole or places[0][:2] != (0, 0):
+        return cells[0]
+    paths: dict[tuple[int, ...], str] = {}  # by shade: it begins with the first one's colour
+    for _, x, y, width, height, colour in found:
+        shade = tuple(part // SHADE for part in bytes.fromhex(COLOUR.search(colour)[1][1:]))
+        paths.setdefault(shade, f'<path fill="{colour}" d="')
+        paths[shade] += f"M{x},{y}h{width}v{height}h-{width}Z"
+    labels = "\n".join(label for *_, label in places).strip()
+    drawn = "".join(f'{path}"/>' for path in paths.values())
+    return f'<g data-columns="{columns}" data-labels="{labels}">{drawn}</g>' if labels else drawn
 
 
 def svg_of(spec: dict[str, Any], theme: int) -> str:

@@ -149,6 +149,40 @@ def test_nothing_moves_while_the_page_loads(shared_page, width):
     assert shift < 0.05
 
 
+def test_what_is_far_from_the_window_waits_and_keeps_its_height(shared_page):
+    """Another theme styles what is near; a link into what waits lands at its heading."""
+    tab = shared_page()
+    share = """() => {
+        const elements = [...document.querySelectorAll("main *")];
+        const seen = elements.filter((e) => e.checkVisibility({ contentVisibilityAuto: true }));
+        return seen.length / elements.length;
+    }"""
+    headings = [
+        "the-decoder-writes-sections-3-1-and-3-2-3",
+        "tokens-and-ids",
+        "beam-search-section-6-1",
+    ]
+    for width in (1440, 700):
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.wait_for_timeout(500)
+        tab.wait_for_selector("main.laid-out")
+        height = "document.documentElement.scrollHeight"
+        whole = f"document.querySelector('main').classList.remove('laid-out'), {height}"
+        kept = tab.evaluate(height)
+        assert kept == pytest.approx(tab.evaluate(whole), rel=0.01)
+        tab.evaluate("document.querySelector('main').classList.add('laid-out')")
+        for heading in headings:
+            tab.evaluate("id => { location.hash = id }", heading)
+            tab.wait_for_timeout(500)
+            top = "id => document.getElementById(id).getBoundingClientRect().top"
+            assert tab.evaluate(top, heading) == pytest.approx(64, abs=8)
+            assert tab.locator("#toc a[aria-current]").get_attribute("href") == f"#{heading}"
+            assert tab.evaluate(share) < 0.2
+    tab.emulate_media(media="print")
+    assert tab.evaluate(share) > 0.4
+    tab.emulate_media(media="screen")
+
+
 def test_what_the_text_tries_is_done_in_the_page(shared_page):
     """A call of `translate` in the text is a button; switches and sentence are the page's."""
     tab = shared_page()
@@ -217,6 +251,28 @@ def test_a_chart_is_drawn_in_both_themes_and_once_more_for_a_phone():
     maps = [tat.heatmap(torch.eye(10) * n, letters, letters).to_dict() for n in (1, 2)]
     ids = [set(re.findall(r' id="([^"]+)"', charts.drawing(spec))) for spec in maps]
     assert all(ids) and not ids[0] & ids[1]
+
+
+def test_a_map_is_drawn_shade_by_shade_and_says_what_each_cell_is(shared_page):
+    letters = [*"abcdefghij"]
+    weights = torch.arange(100.0).view(10, 10) / 100
+    drawn = charts.drawing(tat.heatmap(weights, letters, letters).to_dict())
+    columns, labels = re.search(r'data-columns="(\d+)" data-labels="([^"]*)"', drawn).groups()
+    assert columns == "10"
+    assert labels.split("\n")[12] == "key: 2 c; query: 1 b; weight: 0.12"
+    cells = re.findall(r"M([\d.]+),([\d.]+)h18v18", drawn)
+    assert len({*cells}) == len(labels.split("\n")) == 100
+    assert drawn.count('<path fill="') < 60
+    tab = shared_page()
+    drawn_map = reach(tab, ".chart").locator("[data-labels]")
+    drawn_map.wait_for()
+    labels = drawn_map.get_attribute("data-labels").split("\n")
+    columns = int(drawn_map.get_attribute("data-columns"))
+    box = drawn_map.bounding_box()
+    cell = box["width"] / columns
+    for row, column in ((0, 0), (3, 5), (3, 6)):
+        tab.mouse.move(box["x"] + (column + 0.5) * cell, box["y"] + (row + 0.5) * cell)
+        assert drawn_map.locator("title").text_content() == labels[row * columns + column]
 
 
 def test_the_walk_has_ten_stops_with_numbers_of_the_model(shared_page):

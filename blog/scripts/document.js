@@ -2,6 +2,7 @@
 // there is none. What it exports is there for blog/pdf.py and the tests, as `Page`.
 
 import { liveContent } from "./page/engine.js";
+import { startFar } from "./page/far.js";
 import { fitFormulas } from "./page/formulas.js";
 import { startSentence } from "./page/sentence.js";
 import { startFirstFigure, startText } from "./page/text.js";
@@ -23,6 +24,7 @@ export * as Trust from "./views/trust.js";
 
 startFirstFigure(); // which translates while the text below it is read
 addEventListener("DOMContentLoaded", () => {
+  startFar(); // before what measures anew when the window has another width
   startSentence();
   startText();
   startPlace();

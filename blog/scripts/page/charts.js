@@ -1,9 +1,9 @@
-// Charts are drawings that blog/charts.py made, in the colours of both themes. Each has thousands
-// of elements, so it is in the page only while it is near the screen.
+// Charts are drawings that blog/charts.py made, in the colours of both themes. Each has hundreds of
+// elements, so it is in the page only while it is near the screen.
 
 import { unpack } from "../model/tensors.js";
 import { all, targetOf, watch } from "./dom.js";
-import { shape } from "./svg.js";
+import { box, shape } from "./svg.js";
 
 /** Figures that are near. @type {Set<HTMLElement>} */
 const near = new Set();
@@ -11,10 +11,29 @@ const near = new Set();
 export function startCharts() {
   watch(all(".chart"), (isNear, figure) => (isNear ? show(figure) : drop(figure)), "600px");
   document.addEventListener("pointerover", (event) => {
+    const target = targetOf(event);
     /** @type {HTMLElement | null} */
-    const mark = targetOf(event).closest(".chart [data-label]");
+    const mark = target.closest(".chart [data-label]");
     if (mark && !mark.firstChild) mark.append(shape("title", {}, mark.dataset.label ?? ""));
+    /** @type {SVGGElement | null} */
+    const map = target.closest(".chart [data-labels]");
+    if (map && !target.closest("rect")) showCell(map, event);
   });
+}
+
+/** The cells of a map are a path for each colour; the one under the pointer gets an element of its
+ *  own, whose title the browser shows. @param {SVGGElement} map @param {PointerEvent} pointer */
+function showCell(map, { clientX, clientY }) {
+  const labels = map.dataset.labels?.split("\n") ?? [];
+  const columns = Number(map.dataset.columns);
+  const size = map.getBBox();
+  const [width, height] = [size.width / columns, (size.height * columns) / labels.length];
+  const at = new DOMPoint(clientX, clientY).matrixTransform(map.getScreenCTM()?.inverse());
+  const [column, row] = [Math.floor(at.x / width), Math.floor(at.y / height)];
+  const cell = box(column * width, row * height, width, height, "transparent");
+  cell.append(shape("title", {}, labels[row * columns + column]));
+  map.querySelector("rect")?.remove();
+  map.append(cell);
 }
 
 async function show(/** @type {HTMLElement} */ figure) {

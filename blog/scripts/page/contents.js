@@ -3,7 +3,7 @@
 import { all, byId, startDrawer } from "./dom.js";
 import { say } from "./language.js";
 
-/** @typedef {{ link: HTMLAnchorElement, section: HTMLElement | null, minutes: number, onRoad:
+/** @typedef {{ link: HTMLAnchorElement, heading: HTMLElement | null, minutes: number, onRoad:
  *  boolean }} Entry */
 
 const FEW_ENTRIES = 8; // a page with fewer doesn't say what is left
@@ -33,8 +33,11 @@ class Contents {
   /** Mark the section that is being read: its heading is above a quarter of the window. */
   follow() {
     const line = innerHeight / 4;
+    const isAbove = (/** @type {Element | null} */ element) =>
+      element !== null && element.getBoundingClientRect().top < line;
     const place = this.entries.findLastIndex(
-      ({ section }) => section && section.getBoundingClientRect().top < line,
+      // a heading that waits far below (page/far.js) would be laid out to be measured
+      ({ heading }) => heading && isAbove(heading.closest("main > *")) && isAbove(heading),
     );
     const height = Math.max(1, document.documentElement.scrollHeight - innerHeight);
     // on the root, the property would have the whole page styled anew
@@ -77,7 +80,7 @@ class Contents {
 /** @param {HTMLElement} element @returns {Entry} */
 function entryOf(element) {
   const link = /** @type {HTMLAnchorElement} */ (element);
-  const section = document.getElementById(decodeURIComponent(link.hash.slice(1)));
-  const onRoad = "road" in (section?.dataset ?? {});
-  return { link, section, minutes: Number(link.dataset.minutes), onRoad };
+  const heading = document.getElementById(decodeURIComponent(link.hash.slice(1)));
+  const onRoad = "road" in (heading?.dataset ?? {});
+  return { link, heading, minutes: Number(link.dataset.minutes), onRoad };
 }
