@@ -19,7 +19,6 @@ export { liveContent };
 export { largest } from "./model/tensors.js";
 export { yourSentence } from "./page/sentence.js";
 export * as Panels from "./views/panels.js";
-export * as Trust from "./views/trust.js";
 
 startFirstFigure(); // which translates while the text below it is read
 addEventListener("DOMContentLoaded", () => {

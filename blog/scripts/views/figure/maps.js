@@ -121,8 +121,10 @@ function fillSelect(select, values, chosen) {
 
 function showChoices(/** @type {Figure} */ figure) {
   const { $, state, engine } = figure;
-  for (const name of /** @type {const} */ (["kind", "search"]))
-    for (const radio of figure.radios(name)) radio.checked = radio.value === state[name];
+  for (const name of /** @type {const} */ (["kind", "search"])) {
+    const [radio] = figure.all(`[name=${name}][value=${state[name]}]`);
+    Object.assign(radio, { checked: true });
+  }
   $("zero-label").hidden = !engine || state.head === "mean";
   $("zero").checked = isZero(figure, state.layer, state.head);
   $("explanation").textContent = KINDS[state.kind].explanation;

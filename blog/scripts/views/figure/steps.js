@@ -93,7 +93,8 @@ export function play(figure) {
   if (figure.playing || !result) return stop(figure);
   const end = result.predicted.length;
   const isAtRest = state.whole || state.step === end;
-  if (figure.calm.matches) return go(figure, isAtRest || state.whole ? 1 : state.step + 1);
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches)
+    return go(figure, isAtRest || state.whole ? 1 : state.step + 1);
   go(figure, isAtRest ? 1 : state.step);
   figure.$("play").textContent = say("Stop");
   figure.playing = window.setInterval(() => {
