@@ -38,8 +38,6 @@ export class Figure {
   whole = null;
   /** Of the result's tokens. @type {TokenNames} */
   names = NOT_YET;
-  /** The map that is drawn. @type {import("./figure/maps.js").ChosenMap} */
-  view = NOT_YET;
   changes = Changes.none();
   playing = 0; // the timer of Play
   typing = 0; // that of what is typed
