@@ -6,7 +6,7 @@ import { say } from "../../page/language.js";
 
 /** @typedef {(q: number, k: number) => number | null} ByCell */
 
-export const MOST = 40; // rows and columns of a map that are drawn
+export const MOST = 48; // rows and columns of a map that are drawn; ready sentences have 40 at most
 
 export const code = (/** @type {string} */ text) => el("code", {}, text);
 /** The root of the mean square, as text. @param {Numbers} vector */
