@@ -6,7 +6,7 @@ import { say } from "../../page/language.js";
 
 /** @typedef {(q: number, k: number) => number | null} ByCell */
 
-export const MOST = 48; // rows and columns of a map that are drawn; ready sentences have 40 at most
+export const MOST = 48; // rows and columns of a map that are drawn: all of every ready sentence
 
 export const code = (/** @type {string} */ text) => el("code", {}, text);
 /** The root of the mean square, as text. @param {Numbers} vector */
@@ -65,10 +65,8 @@ export function nearestRows(near) {
 }
 
 /** What may be wider than the page. @param {string} title @param {Element} content */
-export function scrolling(title, content, name = "") {
-  const attributes = { tabindex: 0, role: "group", "aria-label": title };
-  return el("div", { class: `panel-scroll ${name}`.trim(), ...attributes }, content);
-}
+export const scrolling = (title, content) =>
+  el("div", { class: "panel-scroll", tabindex: 0, role: "group", "aria-label": title }, content);
 
 /** A token, and its English small. @param {string} name */
 const label = (name) =>
@@ -122,11 +120,11 @@ export function heat(queries, keys, weight, title, { chosen, choose } = {}) {
     const cells = columns.map((_, k) => cell(q, k));
     return /** @type {[string, Node[]]} */ ([query, cells]);
   });
-  const table = named("panel-heat", el("td"), names, rows);
+  const table = named(choose ? "panel-heat touched" : "panel-heat", el("td"), names, rows);
   table.addEventListener("click", ({ target }) => {
     const td = /** @type {Element} */ (target).closest("td");
     const tr = td?.closest("tr");
     if (td && tr && tr.rowIndex > 0) choose?.(tr.rowIndex - 1, td.cellIndex - 1);
   });
-  return scrolling(title, table, choose ? "touched" : "");
+  return scrolling(title, table);
 }
