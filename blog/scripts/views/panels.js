@@ -115,11 +115,10 @@ class Panel {
     this.host = host;
     this.chosen = host.chosen ??= {};
     this.name = name;
-    this.choices = choices;
     this.drawBody = draw;
-    this.controls = choices.map((choice) => this.control(title, choice));
-    const labels = this.controls.map((control, i) =>
-      el("label", {}, `${CHOICES[choices[i]]} `, control),
+    this.controls = choices.map((choice) => ({ choice, control: this.control(title, choice) }));
+    const labels = this.controls.map(({ choice, control }) =>
+      el("label", {}, `${CHOICES[choice]} `, control),
     );
     host.append(
       el(
@@ -166,12 +165,8 @@ class Panel {
     return this.body.ariaBusy === "false" || this.show();
   }
 
-  async show() {
-    try {
-      await this.compute();
-    } catch (error) {
-      this.body.replaceChildren(el("p", {}, /** @type {Error} */ (error).message));
-    }
+  show() {
+    return this.compute().catch(({ message }) => this.body.replaceChildren(el("p", {}, message)));
   }
 
   async compute() {
@@ -180,8 +175,8 @@ class Panel {
     if (!followed) return;
     const f = await look(followed);
     const chosen = /** @type {Chosen} */ ({});
-    for (const [i, choice] of this.choices.entries())
-      Object.assign(chosen, { [choice]: this.value(choice, this.controls[i], f, chosen) });
+    for (const { choice, control } of this.controls)
+      Object.assign(chosen, { [choice]: this.value(choice, control, f, chosen) });
     const drawn = await this.drawBody(f, chosen, (changes) => this.choose(changes));
     if (turn !== this.turn) return; // something else has been asked for meanwhile
     this.tellWhose(chosen.whose === 0 ? BREAKS : f.sentence);
