@@ -46,9 +46,8 @@ export const isGone = (kind, { maps }, { off }) => off[kind].length === maps[kin
 
 function list(/** @type {Figure} */ { changes: { hidden }, result, state, names }) {
   const { positions, scaling, mask, off } = state.switches;
-  const [gone, others] = [true, false].map((is) =>
-    ATTENTIONS.filter((kind) => isGone(kind, result, state.switches) === is),
-  );
+  const gone = ATTENTIONS.filter((kind) => isGone(kind, result, state.switches));
+  const others = ATTENTIONS.filter((kind) => !gone.includes(kind));
   const zeroed = others.flatMap((kind) =>
     off[kind].map((place) => `${KINDS[kind].name.toLowerCase()} ${place.replace(" ", "/")}`),
   );

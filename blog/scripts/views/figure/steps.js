@@ -90,7 +90,7 @@ export function play(figure) {
   const end = result.predicted.length;
   const isAtRest = state.whole || state.step === end;
   if (matchMedia("(prefers-reduced-motion: reduce)").matches)
-    return go(figure, isAtRest || state.whole ? 1 : state.step + 1);
+    return go(figure, isAtRest ? 1 : state.step + 1);
   go(figure, isAtRest ? 1 : state.step);
   figure.$("play").textContent = say("Stop");
   figure.playing = window.setInterval(() => {
