@@ -73,7 +73,7 @@ export async function look(of) {
 
 const numbers = (/** @type {number} */ length) => Array.from({ length }, (_, i) => `${i + 1}`);
 
-/** The options of each choice for this sentence. @param {Facts} f @returns {Record<string, string[]>} */
+/** The options of each choice. @param {Facts} f @returns {Record<string, string[]>} */
 function optionsOf({ config, german, predicted }) {
   const steps = predicted.map((name, t) => `${t + 1}: ${name}`);
   return {

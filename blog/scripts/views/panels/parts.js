@@ -17,7 +17,7 @@ export const top = (...vectors) =>
   Math.max(...vectors.map((vector) => Math.max(...[...vector].map(Math.abs))));
 /** @param {Node | string} name @param {Node | string} value */
 export const row = (name, value) => el("p", { class: "panel-row" }, el("span", {}, name), value);
-/** The sizes of a vector before and after something. @param {Numbers} before @param {Numbers} after */
+/** The sizes of two vectors. @param {Numbers} before @param {Numbers} after */
 export const sizes = (before, after) =>
   row(say("root mean square"), code(`${size(before)} → ${size(after)}`));
 /** Texts become paragraphs. @param {(Node | string)[]} parts */
