@@ -85,7 +85,7 @@ def page(folder: Path, translator: Translator, texts: Texts, score: Path | None,
         f"<dt>{html.escape(texts.say(term))}</dt><dd>{html.escape(text)}</dd>"
         for term, text in card.items()
     ]
-    page_data = {"words": texts.words, "model": content}
+    page_data = {"title": title, "words": texts.words, "model": content}
     fields = {text: html.escape(replacement) for text, replacement in texts.words.items()}
     fields |= {
         "LANGUAGE": html.escape(texts.words.get("lang", "")) if texts.words else "en",

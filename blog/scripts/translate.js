@@ -84,6 +84,21 @@ function refuse(/** @type {string} */ message) {
   byId("state").textContent = say("This browser cannot translate: {message}", { message });
 }
 
+/** From a server, browsers install a page that has a manifest; from a file, none does. */
+function offerInstallation() {
+  if (!location.protocol.startsWith("http")) return;
+  const icon = /** @type {HTMLLinkElement} */ (document.querySelector("link[rel=icon]")).href;
+  const manifest = {
+    name: content.title,
+    short_name: content.title,
+    start_url: location.href.split("#")[0],
+    display: "standalone",
+    icons: [{ src: icon, sizes: "any", type: "image/svg+xml" }],
+  };
+  const href = `data:application/manifest+json,${encodeURIComponent(JSON.stringify(manifest))}`;
+  document.head.append(el("link", { rel: "manifest", href }));
+}
+
 field.addEventListener("input", () => {
   clearTimeout(timer);
   timer = setTimeout(tryTo, PAUSE_MS);
@@ -100,3 +115,4 @@ engine.ready
     tryTo();
   })
   .catch(({ message }) => refuse(message));
+offerInstallation();
