@@ -18,7 +18,7 @@ from blog.page import SENTENCE
 from blog.prose import HEADINGS, anchor_name
 from blog.times import contents, minutes
 from practice.mistakes import CATALOGUE
-from tests.helpers import ROOT, in_view, node, offline_tab, wait_for
+from tests.helpers import ROOT, in_view, offline_tab, wait_for
 
 # the sentences of the live figures that are awake
 FIGURES = "[...document.querySelectorAll('.explorer > div')]"
@@ -584,28 +584,14 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
     assert not panel.locator(".clinic-result").count()
 
 
-def test_small_figures_are_touched_with_the_keyboard(shared_page):
+def test_the_clocks_are_touched_with_the_keyboard(shared_page):
     tab = shared_page(390)
-    clocks = tab.locator(".toy", has=tab.locator("figcaption", has_text="a clock's hand"))
+    clocks = tab.locator(".awaiting .toy", has_text="a clock's hand")
     for place in clocks.locator("input").all()[:2]:
         for _ in range(7):
             place.press("ArrowRight")
     PE = tat.positional_encoding(16, 16)
     assert f"dot product: {PE[12] @ PE[15]:.2f}, the same" in clocks.locator("svg").text_content()
-
-
-def test_small_figures_have_sections_and_the_running_softmax_is_that_of_all_at_once(tree_of):
-    script = """import { running_softmax, TOYS } from "./views/toys.js";
-    const lines = [1, 2, 3].map(running_softmax), headings = TOYS.map(({ heading }) => heading);
-    console.log(JSON.stringify({ lines, headings }));"""
-    figures = node(script, {})
-    trees = [tree_of(name) for name in ("the_annotated_transformer", "since_2017")]
-    for heading in figures["headings"]:
-        assert sum(len(tree.select(f"#{heading}")) for tree in trees) == 1, heading
-    for tiles, lines in enumerate(figures["lines"], 1):
-        scores = torch.tensor([2.0, 0, 5, 1, 3, 4])[: 2 * tiles]
-        total = f"{(scores - scores.max()).exp().sum():.3f}"
-        assert len(lines) == tiles + 1 and all(line.endswith(total) for line in lines[-2:])
 
 
 def test_symbols_lead_to_the_legend(tree_of):

@@ -7,20 +7,19 @@ import { fitFormulas } from "./page/formulas.js";
 import { startSentence } from "./page/sentence.js";
 import { startFirstFigure, startText } from "./page/text.js";
 import { startCards } from "./views/cards.js";
+import { startClocks } from "./views/clocks.js";
 import { startEditors } from "./views/editor.js";
 import { startFrames } from "./views/frames.js";
 import { startOneScreen } from "./views/one_screen.js";
 import { startPlace } from "./views/place.js";
 import { startRoad } from "./views/road.js";
 import { startSearch } from "./views/search.js";
-import { startToys } from "./views/toys.js";
 import { startWalk } from "./views/walk.js";
 
 export { liveContent };
 export { largest } from "./model/tensors.js";
 export { yourSentence } from "./page/sentence.js";
 export * as Panels from "./views/panels.js";
-export * as Trust from "./views/trust.js";
 
 startFirstFigure(); // which translates while the text below it is read
 addEventListener("DOMContentLoaded", () => {
@@ -32,7 +31,7 @@ addEventListener("DOMContentLoaded", () => {
   startCards();
   startWalk();
   startFrames();
-  startToys();
+  startClocks();
   startEditors();
   startRoad();
   startOneScreen();

@@ -1,13 +1,10 @@
-// The page that `translator explain` writes: one figure, and the panels below it. Its exports are
-// there for the tests, as `Page`.
+// The page that `translator explain` writes: one figure, and the panels below it.
 
 import { all, byId } from "./page/dom.js";
 import { explorerContent } from "./page/engine.js";
 import { openOnPaper } from "./page/language.js";
-import { exploreAttention } from "./views/figure.js";
+import { Figure } from "./views/figure.js";
 import * as Panels from "./views/panels.js";
-
-export { exploreAttention };
 
 /** @type {HTMLElement & { explored?: Figure }} the tests look for `explored` */
 const place = byId("figure");
@@ -28,7 +25,7 @@ async function start() {
     Panels.follow(engine, sentence);
   };
   openOnPaper(all("main")[0]);
-  place.explored = exploreAttention(place, content, { open: true, changed });
+  place.explored = new Figure(place, content, { changed });
 }
 
 start().catch((error) => {

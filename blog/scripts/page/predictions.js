@@ -6,8 +6,6 @@ import { all, button, el } from "./dom.js";
 import { say } from "./language.js";
 import { recall, remember } from "./memory.js";
 
-/** @typedef {HTMLElement | null} Next */
-
 export function startPredictions() {
   for (const answer of /** @type {HTMLDetailsElement[]} */ (all("details.answer"))) {
     const list = answer.previousElementSibling;
@@ -86,25 +84,25 @@ class Prediction {
 /** The cells that answer a question at the end of its section, and what is said of them. */
 function whatAnswers(/** @type {HTMLElement} */ answer) {
   const section = /** @type {HTMLElement} */ (answer.closest("section"));
-  const last =
-    answer.parentElement === section || answer.parentElement === section.lastElementChild;
-  if (answer.nextElementSibling || !last) return [];
-  /** @type {HTMLElement[]} */
-  const shown = [];
-  let next = /** @type {Next} */ (section.nextElementSibling);
-  const take = (/** @type {(element: HTMLElement) => boolean} */ fits) => {
-    for (; next && fits(next); next = /** @type {Next} */ (next.nextElementSibling))
-      shown.push(next);
-  };
-  take((element) => !element.matches("section"));
-  if (!shown.some((cell) => cell.matches(".jp-CodeCell"))) return [];
-  if (next && !next.querySelector("h1, h2, h3, .choices, .answer")) {
-    const words = next;
-    take((element) => element === words);
-    // not a cell whose code is the next step
-    take((element) => element.matches(".celltag_hide-input, div:not(.jp-Cell)"));
-  }
-  return shown;
+  const isLast = [section, section.lastElementChild].includes(answer.parentElement);
+  if (answer.nextElementSibling || !isLast) return [];
+  const siblings = all(":scope > *", section.parentElement ?? section);
+  const following = siblings.slice(siblings.indexOf(section) + 1);
+  const cells = firstOf(following, (element) => !element.matches("section"));
+  if (!cells.some((cell) => cell.matches(".jp-CodeCell"))) return [];
+  const [words, ...others] = following.slice(cells.length);
+  if (!words || words.querySelector("h1, h2, h3, .choices, .answer")) return cells;
+  // not a cell whose code is the next step
+  const shown = (/** @type {HTMLElement} */ cell) =>
+    cell.matches(".celltag_hide-input, div:not(.jp-Cell)");
+  return [...cells, words, ...firstOf(others, shown)];
+}
+
+/** Those before the first that doesn't fit.
+ *  @param {HTMLElement[]} elements @param {(element: HTMLElement) => boolean} fits */
+function firstOf(elements, fits) {
+  const end = elements.findIndex((element) => !fits(element));
+  return end < 0 ? elements : elements.slice(0, end);
 }
 
 function foldUntil(/** @type {HTMLDetailsElement} */ answer, /** @type {HTMLElement[]} */ shown) {

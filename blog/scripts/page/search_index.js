@@ -27,7 +27,8 @@ async function readSections() {
   }
   for (const section of read) {
     await breath();
-    section.plain = plainOf(section);
+    const { title, text, code } = section;
+    section.plain = { title: plainly(title), text: plainly(text), code: plainly(code) };
   }
   return read;
 }
@@ -119,13 +120,6 @@ export function queryOf(typing) {
   const enough = phrase.length > 1 || new RegExp(HAN, "u").test(phrase);
   return { words, phrase, others: othersOf(phrase), enough };
 }
-
-/** @returns {Texts} */
-const plainOf = (/** @type {Texts} */ { title, text, code }) => ({
-  title: plainly(title),
-  text: plainly(text),
-  code: plainly(code),
-});
 
 /** The sections that have all words or another name of them, the best first.
  *  @param {Section[]} sections @param {Query} query */

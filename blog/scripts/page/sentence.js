@@ -1,9 +1,9 @@
 // One sentence for the whole page, and what is switched off in the model that translates it: the
 // live figures, the panels behind the sections, and the bar follow it.
 
-import { LONGEST } from "../model/decoding.js";
 import * as Panels from "../views/panels.js";
 import { asBuilt, same } from "../views/switches.js";
+import { refusal } from "../views/trust.js";
 import { all, button, el, onceNear, watch } from "./dom.js";
 import { liveContent } from "./engine.js";
 import { say } from "./language.js";
@@ -66,10 +66,7 @@ class SentenceOfThePage {
     if (!sentence || (sentence === this.sentence && same(switches, this.switches))) return;
     const { engine, language, sentence: first } = await liveContent();
     if (!engine) return;
-    const numbers = { count: engine.source(sentence).length, most: LONGEST };
-    const isLong = numbers.count > LONGEST;
-    const refusal = say("it has {count} tokens, and here at most {most} are read", numbers);
-    if (this.bar.refuse(isLong ? refusal : "")) return;
+    if (this.bar.refuse(refusal(sentence, engine))) return;
     Object.assign(this, { sentence, switches });
     this.bar.fill(sentence, switches);
     document.body.classList.toggle("other-sentence", sentence !== first);

@@ -1,6 +1,6 @@
 // What moves on the page: charts, the live figures, predictions, contents, copies.
 
-import { exploreAttention } from "../views/figure.js";
+import { Figure } from "../views/figure.js";
 import { startCharts } from "./charts.js";
 import { startContents } from "./contents.js";
 import { all, button, byId, el, onceNear, targetOf } from "./dom.js";
@@ -49,7 +49,7 @@ async function makeLive(/** @type {HTMLElement} */ place) {
     // not what it starts with
     host.explored && yourSentence.follow(sentence, { switches, from: host.explored });
   const first = place.dataset.number === "1";
-  host.explored = exploreAttention(host, content, { first, open: !first, changed });
+  host.explored = new Figure(host, content, { first, changed });
   yourSentence.join(host.explored);
   place.classList.add("ready"); // hides the picture
 }

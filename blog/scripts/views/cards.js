@@ -10,6 +10,7 @@ const GAP = 8;
 
 export function startCards() {
   const card = new Card();
+  document.body.append(card.element);
   document.addEventListener("pointerover", (event) => {
     const link = linkOf(event);
     if (link && event.pointerType !== "touch" && link !== card.link)
@@ -41,18 +42,14 @@ const linkOf = (event) =>
   targetOf(event).closest?.("main a[href^='#']:not(.anchor, .road-next a)") ?? null;
 
 class Card {
-  constructor() {
-    this.element = el("div", { className: "card", id: "card", role: "tooltip", hidden: true });
-    document.body.append(this.element);
-    /** @type {ReturnType<typeof setTimeout> | undefined} */
-    this.timer = undefined;
-    /** The link that it shows something of. @type {Element | null} */
-    this.link = null;
-  }
+  element = el("div", { className: "card", id: "card", role: "tooltip", hidden: true });
+  timer = 0;
+  /** The link that it shows something of. @type {Element | null} */
+  link = null;
 
   later(/** @type {() => void} */ act, /** @type {number} */ milliseconds) {
     clearTimeout(this.timer);
-    this.timer = setTimeout(act, milliseconds);
+    this.timer = window.setTimeout(act, milliseconds);
   }
 
   hide() {

@@ -1,18 +1,17 @@
 // The figure of a translation: type a sentence, hide a word, switch something off, step through
 // the translation, look at every attention weight.
 //
-// `exploreAttention(host, content, options)` draws it into an element. `content` is what
-// explorer.py writes: a `model` that runs in a worker (page/engine.js), or `recorded` translations
-// of one sentence. Results of both have the same form, that of Translator.attentionMaps in
+// `new Figure(host, content, options)` draws it into an element. `content` is what explorer.py
+// writes: a `model` that runs in a worker (page/engine.js), or `recorded` translations of one
+// sentence. Results of both have the same form, that of Translator.attentionMaps in
 // model/translator.js; one that a beam found has the search's `nodes` and `best` as well.
 //
 // Here is the figure's state, and what asks the model. What draws is in figure/, and gets the
 // figure; it changes nothing but what is drawn.
 
-import { LONGEST } from "../model/decoding.js";
 import { all, byId, el, watch } from "../page/dom.js";
 import { gloss } from "../page/gloss.js";
-import { direction, openOnPaper, say } from "../page/language.js";
+import { direction, say } from "../page/language.js";
 import * as Changes from "./figure/changes.js";
 import { listen } from "./figure/controls.js";
 import { drawMaps } from "./figure/maps.js";
@@ -25,9 +24,8 @@ import * as Trust from "./trust.js";
 const PATIENCE_MS = 250; // after which it is said that the model computes
 
 /** @typedef {import("../page/engine.js").Content} Content */
-/** `first`: the page's first screen, which shows the least; `open`: whether the maps are unfolded;
- *  `changed` is told of every change.
- *  @typedef {{ first?: boolean, open?: boolean, changed?: (state: State) => void }} Options */
+/** `first`: the page's first screen, which shows the least; `changed` is told of every change.
+ *  @typedef {{ first?: boolean, changed: (state: State) => void }} Options */
 /** @typedef {Figure["state"]} State */
 
 /** What is there from the model's first answer on. @type {any} each has a type of its own */
@@ -40,16 +38,12 @@ export class Figure {
   whole = null;
   /** Of the result's tokens. @type {TokenNames} */
   names = NOT_YET;
-  /** The map that is drawn. @type {import("./figure/maps.js").ChosenMap} */
-  view = NOT_YET;
   changes = Changes.none();
   playing = 0; // the timer of Play
   typing = 0; // that of what is typed
   waiting = 0; // and that of patience
   /** What stops what the model is asked. @type {AbortController | undefined} */
   question;
-  calm = matchMedia("(prefers-reduced-motion: reduce)");
-  finger = matchMedia("(hover: none)");
 
   /** @param {HTMLElement} host @param {Content} content @param {Options} options */
   constructor(host, content, options) {
@@ -62,7 +56,7 @@ export class Figure {
     this.engine = content.engine;
     this.options = options;
     this.state = {
-      sentence: content.sentence ?? "", // that was asked for last
+      sentence: content.sentence, // that was asked for last
       shown: "", // whose translation is shown
       search: /** @type {SearchName} */ ("beam"),
       switches: asBuilt(),
@@ -72,6 +66,14 @@ export class Figure {
       layer: 0,
       head: /** @type {Head} */ ("mean"),
     };
+    this.showControls();
+    this.fill(this.state.sentence);
+    listen(this);
+    this.compute();
+    const redraw = () => this.result && drawMaps(this);
+    const colours = { attributeFilter: ["data-theme"] };
+    new MutationObserver(redraw).observe(document.documentElement, colours);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   }
 
   /** @param {string} id */
@@ -81,11 +83,6 @@ export class Figure {
     return all(selector, this.root);
   }
 
-  /** @param {string} name @returns {NodeListOf<HTMLInputElement>} */
-  radios(name) {
-    return this.root.querySelectorAll(`input[name=${name}]`);
-  }
-
   // ---- asking the model ----
 
   /** Ask the model; a question that is still open is given up for it.
@@ -93,18 +90,15 @@ export class Figure {
    *  @returns {Promise<Result>} */
   async translated(question, signal) {
     if (!this.engine) return this.content.recorded[question.search];
-    const count = this.engine.source(question.sentence).length;
-    if (count > LONGEST)
-      throw new Error(
-        say("it has {count} tokens, and here at most {most} are read", { count, most: LONGEST }),
-      );
+    const refusal = Trust.refusal(question.sentence, this.engine);
+    if (refusal) throw new Error(refusal);
     const step = (/** @type {number} */ tokens) =>
       this.busy(tokens ? say("Thinking: {step} tokens", { step: tokens }) : say("Thinking"));
     return this.engine.ask("translate", question, { signal, step });
   }
 
   halt() {
-    this.question?.abort(new DOMException("", "AbortError"));
+    this.question?.abort();
   }
 
   /** Translate and show; true if there is something new to see. @param {number} [step] */
@@ -145,8 +139,8 @@ export class Figure {
   async answered(/** @type {AbortSignal} */ signal) {
     this.busy(say("Thinking"));
     const result = await this.translated(Changes.asChanged(this), signal);
-    const asItIs = Changes.any(this) ? this.translated(Changes.asItIs(this), signal) : null;
-    const whole = await asItIs;
+    const isChanged = Changes.restorable(this) || this.changes.taken;
+    const whole = isChanged ? await this.translated(Changes.asItIs(this), signal) : null;
     Object.assign(this, { result, whole, names: new TokenNames(result) });
   }
 
@@ -171,7 +165,8 @@ export class Figure {
   /** Hide a token that was read, or no longer; the end stays. @param {number} i */
   async touch(i) {
     if (i >= this.result.source.length - 1) return;
-    Changes.hide(this.changes, i);
+    const { hidden } = this.changes;
+    if (!hidden.delete(i)) hidden.add(i);
     await this.compute();
     this.all("#source button")[i]?.focus();
     lightUp(this); // the step, not what has the focus
@@ -192,7 +187,7 @@ export class Figure {
     if (!this.result) return;
     drawMaps(this);
     lightUp(this);
-    this.options.changed?.(this.state);
+    this.options.changed(this.state);
   }
 
   /** What has been typed, translated or not; what is shown if nothing has. */
@@ -208,7 +203,7 @@ export class Figure {
     drawMaps(this);
     drawStep(this);
     Changes.compare(this);
-    this.options.changed?.(this.state);
+    this.options.changed(this.state);
   }
 
   fill(/** @type {string} */ sentence) {
@@ -253,36 +248,23 @@ export class Figure {
 
   // ---- the beginning ----
 
-  start() {
-    this.showControls();
-    this.fill(this.state.sentence);
-    listen(this);
-    this.compute();
-    const redraw = () => this.result && drawMaps(this);
-    const colours = { attributeFilter: ["data-theme"] };
-    new MutationObserver(redraw).observe(document.documentElement, colours);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-    openOnPaper(this.root);
-    addEventListener("beforeprint", redraw);
-  }
-
   showControls() {
-    const { $, content, engine, options } = this;
+    const { $, content, engine } = this;
+    const { first } = this.options;
     const { samples = [], provocations = [], language } = content;
     for (const id of ["live", "own"]) $(id).hidden = !engine;
-    $("maps").open = Boolean(options.open);
+    $("maps").open = !first;
     const option = (/** @type {string} */ value) => el("option", { value }, value);
     $("captions").append(...samples.map(option));
     $("provocations").append(...provocations.map(({ sentence }) => option(sentence)));
     $("provocations").hidden = !provocations.length;
     $("samples-label").hidden = !samples.length;
     if (language) $("text-label").textContent = languageName(language);
-    if (options.first)
-      $("read").textContent = this.finger.matches
+    if (first)
+      $("read").textContent = matchMedia("(hover: none)").matches
         ? say("Tap a word to hide it")
         : say("Click a word to hide it from the model");
     if (!engine) return;
-    const { first } = options;
     this.boxes = switchBoxes(engine.config, (switches) => this.switch(switches), first);
     $("switches").append(first ? say("The model ") : say("In the model: "), this.boxes.host);
     if (first)
@@ -302,12 +284,4 @@ function languageName(/** @type {string} */ code) {
   } catch {
     return code;
   }
-}
-
-/** Draw a figure into an element.
- *  @param {HTMLElement} host @param {Content} content @param {Options} options */
-export function exploreAttention(host, content, options = {}) {
-  const figure = new Figure(host, content, options);
-  figure.start();
-  return figure;
 }

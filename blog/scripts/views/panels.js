@@ -3,7 +3,7 @@
 // model/trace.js computes it.
 
 import { largest } from "../model/tensors.js";
-import { el } from "../page/dom.js";
+import { el, watch } from "../page/dom.js";
 import { gloss, glossed, glossOf, interlinear } from "../page/gloss.js";
 import { isolated, say, told } from "../page/language.js";
 import { BREAKS, PANELS } from "./panels/kinds.js";
@@ -26,6 +26,7 @@ const CHOICES = {
   token: say("token"),
   key: say("looks at"),
   step: say("step"),
+  differing: say("step"),
   kind: say("attention"),
   whose: say("sentence"),
   other: say("second sentence"),
@@ -54,7 +55,7 @@ export async function look(of) {
   const english = glossOf(sentence, tokens);
   return {
     ...facts,
-    ...{ config, switches, name, source, pieces: tokenizer.pieces },
+    ...{ config, switches, name, source },
     // with their English, if the sentence has some
     german: source.map((token, t) => glossed(token, english[t])),
     near: facts.near.map((rows) =>
@@ -70,24 +71,36 @@ export async function look(of) {
   };
 }
 
-/** The choices of a kind with their names, for this sentence.
- *  @param {Choice} choice @param {Facts} f @returns {[number | string, string][]} */
-function choices(choice, { config, german, predicted }) {
-  if (choice === "kind")
-    return [
-      ["cross", say("cross-attention")],
-      ["decoder", say("decoder self-attention")],
-      ["encoder", say("encoder self-attention")],
-    ];
-  if (choice === "whose")
-    return [
-      ["breaks", BREAKS],
-      ["own", say("the sentence that you follow")],
-    ];
-  if (choice === "step") return predicted.map((name, t) => [t, `${t + 1}: ${name}`]);
-  if (choice === "token" || choice === "key") return german.map((name, t) => [t, name]);
-  const length = choice === "layer" ? config.N : config.h;
-  return Array.from({ length }, (_, i) => [i, `${i + 1}`]);
+const numbers = (/** @type {number} */ length) => Array.from({ length }, (_, i) => `${i + 1}`);
+
+/** The options of each choice. @param {Facts} f @returns {Record<string, string[]>} */
+function optionsOf({ config, german, predicted }) {
+  const steps = predicted.map((name, t) => `${t + 1}: ${name}`);
+  return {
+    layer: numbers(config.N),
+    head: numbers(config.h),
+    ...{ token: german, key: german },
+    step: steps,
+    differing: [say("the first that differs"), ...steps],
+    // in the order of panels/kinds.js
+    kind: [say("cross-attention"), say("decoder self-attention"), say("encoder self-attention")],
+    whose: [BREAKS, say("the sentence that you follow")],
+  };
+}
+
+/** Places of the options at first, where it isn't 0.
+ *  @param {Facts} f @param {Partial<Chosen>} chosen so far @param {string} panel
+ *  @returns {Record<string, number>} */
+function startOf({ config, german, predicted, layers }, { layer = 0, head = 0, token = 0 }, panel) {
+  return {
+    // the last but one, of which text and walk speak
+    layer: panel === "cross" ? Math.max(0, config.N - 2) : 0,
+    head: Math.min(1, config.h - 1),
+    // “auf”, of which the text speaks; of a short sentence no mark at its end
+    token: Math.max(0, Math.min(3, german.length - 3)),
+    key: largest(layers[layer].weights[head][token], 1)[0],
+    step: Math.min(3, predicted.length - 1),
+  };
 }
 
 /** One panel: its elements, what is chosen in it, and whether it shows what is followed. */
@@ -102,11 +115,10 @@ class Panel {
     this.host = host;
     this.chosen = host.chosen ??= {};
     this.name = name;
-    this.choices = choices;
     this.drawBody = draw;
-    this.controls = choices.map((choice) => this.control(title, choice));
-    const labels = this.controls.map((control, i) =>
-      el("label", {}, `${CHOICES[choices[i]]} `, control),
+    this.controls = choices.map((choice) => ({ choice, control: this.control(title, choice) }));
+    const labels = this.controls.map(({ choice, control }) =>
+      el("label", {}, `${CHOICES[choice]} `, control),
     );
     host.append(
       el(
@@ -117,7 +129,15 @@ class Panel {
         this.body,
       ),
     );
-    this.watch();
+    // what nobody sees is not computed
+    watch(
+      [this.body],
+      (isNear) => {
+        this.isSeen = isNear;
+        if (isNear && this.body.ariaBusy === "true") this.show();
+      },
+      "300px",
+    );
   }
 
   control(/** @type {string} */ title, /** @type {Choice} */ choice) {
@@ -128,15 +148,6 @@ class Panel {
       this.choose({ [choice]: control.value }),
     );
     return control;
-  }
-
-  /** What nobody sees is not computed. */
-  watch() {
-    const seen = (/** @type {IntersectionObserverEntry[]} */ entries) => {
-      this.isSeen = entries[entries.length - 1].isIntersecting;
-      if (this.isSeen && this.body.ariaBusy === "true") this.show();
-    };
-    new IntersectionObserver(seen, { rootMargin: "300px" }).observe(this.body);
   }
 
   /** Panels of one place have one layer and one head. @param {object} changes */
@@ -154,13 +165,8 @@ class Panel {
     return this.body.ariaBusy === "false" || this.show();
   }
 
-  async show() {
-    try {
-      await this.compute();
-    } catch (error) {
-      const { name, message } = /** @type {Error} */ (error);
-      if (name !== "AbortError") this.body.replaceChildren(el("p", {}, message));
-    }
+  show() {
+    return this.compute().catch(({ message }) => this.body.replaceChildren(el("p", {}, message)));
   }
 
   async compute() {
@@ -169,11 +175,11 @@ class Panel {
     if (!followed) return;
     const f = await look(followed);
     const chosen = /** @type {Chosen} */ ({});
-    for (const [i, choice] of this.choices.entries())
-      Object.assign(chosen, { [choice]: this.value(choice, this.controls[i], f, chosen) });
+    for (const { choice, control } of this.controls)
+      Object.assign(chosen, { [choice]: this.value(choice, control, f, chosen) });
     const drawn = await this.drawBody(f, chosen, (changes) => this.choose(changes));
     if (turn !== this.turn) return; // something else has been asked for meanwhile
-    this.tellWhose(this.name === "removed" && chosen.whose !== "own" ? BREAKS : f.sentence);
+    this.tellWhose(chosen.whose === 0 ? BREAKS : f.sentence);
     this.body.replaceChildren(...paragraphs(drawn));
     this.body.ariaBusy = "false";
   }
@@ -190,29 +196,15 @@ class Panel {
    *  @param {Facts} f @param {Chosen} chosen so far */
   value(choice, control, f, chosen) {
     if (choice === "other") return this.otherSentence(f, control);
-    const list = choices(choice, f);
-    const start = this.start(choice, list, f, chosen);
-    if (this.name === "patch" && choice === "step")
-      list.unshift([-1, say("the first that differs")]);
+    const first = `${startOf(f, chosen, this.name)[choice] ?? 0}`;
     // another sentence has another token worth a look, and another token another key
     const last = !["token", "key"].includes(choice) && control.value;
-    const before = this.chosen[choice] ?? (last || `${start}`);
-    control.replaceChildren(...list.map(([value, text]) => el("option", { value }, text)));
-    control.value = list.some(([value]) => `${value}` === before) ? before : `${start}`;
-    return ["kind", "whose"].includes(choice) ? control.value : Number(control.value);
-  }
-
-  /** @param {Choice} choice @param {[number | string, string][]} list
-   *  @param {Facts} f @param {Chosen} chosen */
-  start(choice, list, f, { layer, head, token }) {
-    const last = list.length - 1;
-    // “auf”, of which the text speaks; of a short sentence no mark at its end
-    if (choice === "token") return Math.max(0, Math.min(3, last - 2));
-    if (choice === "key") return largest(f.layers[layer].weights[head][token], 1)[0];
-    if (choice === "step") return this.name === "patch" ? -1 : Math.min(3, last);
-    // the last but one, of which text and walk speak
-    if (choice === "layer") return this.name === "cross" ? Math.max(0, last - 1) : 0;
-    return choice === "head" ? Math.min(1, last) : list[0][0];
+    const before = this.chosen[choice] ?? (last || first);
+    const options = optionsOf(f)[choice];
+    control.replaceChildren(...options.map((text, value) => el("option", { value }, text)));
+    control.value = before;
+    control.value ||= first; // where there is no such option any more
+    return Number(control.value);
   }
 
   /** The followed sentence with one word changed, until the reader writes another one.
@@ -245,6 +237,5 @@ export const alsoFollow = (again) => panels.push({ again, draw: again });
 /** What the model computes of it, as `look` tells it; null before there is one. */
 export const facts = async () => followed && look(followed);
 export const drawn = () => Promise.all(panels.map((panel) => panel.draw()));
-globalThis.addEventListener?.("beforeprint", drawn); // on paper, all of them
 
 export const names = Object.keys(PANELS);

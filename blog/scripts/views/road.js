@@ -2,7 +2,7 @@
 // next stop with what is left, and marks in the contents. Which headings are on it, and how long
 // each takes, page.py has found out.
 
-import { all, byId, el } from "../page/dom.js";
+import { all, byId, el, onceNear } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { recall, remember } from "../page/memory.js";
 import { wordsOf } from "../page/search_index.js";
@@ -66,9 +66,6 @@ class Road {
     const lines = stops.map((stop, i) => this.addLine(stop, i));
     // nothing leads on from the last line: whose next stop is the last one has only to come to it
     this.end = lines[lines.length - 1];
-    this.observer = new IntersectionObserver(([{ isIntersecting }]) => {
-      if (isIntersecting) this.finish(stops[stops.length - 1]);
-    });
   }
 
   show() {
@@ -84,7 +81,7 @@ class Road {
             time: this.timeFrom(next),
           });
     begin.href = `#${stops[over ? 0 : next][0].id}`;
-    if (next === stops.length - 1) this.observer.observe(this.end);
+    if (next === stops.length - 1) onceNear([this.end], () => this.finish(stops[next]), "0px");
   }
 
   finish(/** @type {Stop} */ stop) {

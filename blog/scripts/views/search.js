@@ -130,16 +130,15 @@ function show(/** @type {HTMLElement} */ place) {
 /** The texts between a heading and the next one, and where each starts in all of them. */
 function textsBelow(/** @type {HTMLElement} */ heading) {
   const content = byId("content");
-  const follows = (/** @type {Node} */ node, /** @type {Node} */ other) =>
-    Boolean(node.compareDocumentPosition(other) & Node.DOCUMENT_POSITION_FOLLOWING);
-  const next = all(Index.HEADINGS, content).find((element) => follows(heading, element));
+  const headings = all(Index.HEADINGS, content);
+  const next = headings[headings.indexOf(heading) + 1];
   const walker = document.createTreeWalker(content, NodeFilter.SHOW_TEXT);
   walker.currentNode = heading;
   const texts = [];
   let start = 0;
   for (;;) {
     const node = /** @type {Text | null} */ (walker.nextNode());
-    if (!node || (next && !follows(node, next))) return texts;
+    if (!node || next?.contains(node)) return texts;
     const parent = /** @type {HTMLElement} */ (node.parentElement);
     if (heading.contains(node) || parent.closest(".anchor, .katex, script, style, svg, .copy"))
       continue;

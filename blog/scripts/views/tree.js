@@ -3,7 +3,7 @@
 
 import { percent } from "../page/dom.js";
 import { say } from "../page/language.js";
-import { shape } from "../page/svg.js";
+import { picture, shape } from "../page/svg.js";
 
 const COLUMN_PX = 112;
 const ROW_PX = 40;
@@ -40,9 +40,9 @@ export function tree(nodes, best, name) {
     "{count} beginnings that the search kept; numbers are log-probabilities, and scores where a translation ends",
     { count: nodes.length },
   );
-  const viewBox = `0 0 ${width} ${height}`;
-  const attributes = { width, height, viewBox, role: "img", "aria-label": label, class: "tree" };
-  return shape("svg", attributes, ...branches);
+  const drawing = picture(width, height, label, ...branches);
+  drawing.classList.add("tree");
+  return drawing;
 }
 
 /** @param {BeamNode} node @param {string} name @param {{ x: number, y: number }} place */

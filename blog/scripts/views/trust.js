@@ -1,6 +1,7 @@
 // How far a translation is to be trusted: what the model's own probabilities say, and what a
 // sentence has that it hardly knows.
 
+import { LONGEST } from "../model/decoding.js";
 import { el } from "../page/dom.js";
 import { say } from "../page/language.js";
 
@@ -47,6 +48,13 @@ export function doubtful(steps, starts) {
 
 const quoted = (/** @type {string[]} */ words) => words.map((word) => `“${word}”`).join(say(", "));
 const capital = (/** @type {string} */ word) => word[0].toUpperCase() + word.slice(1);
+
+/** Why a sentence isn't translated, if there is a reason. */
+export function refusal(/** @type {string} */ sentence, /** @type {Engine} */ engine) {
+  const count = engine.source(sentence).length;
+  if (count <= LONGEST) return "";
+  return say("it has {count} tokens, and here at most {most} are read", { count, most: LONGEST });
+}
 
 /** What is to be said of a sentence before anyone believes its translation.
  *  @param {string} sentence @param {Tokenizer} tokenizer @param {string} [language] */

@@ -4,7 +4,7 @@
 import { largest, meanOf, softmax } from "../model/tensors.js";
 import { el } from "../page/dom.js";
 import { say } from "../page/language.js";
-import { bars, code, nearestRows, numbers, row, size } from "./panels/parts.js";
+import { bars, code, nearestRows, numbers, row, sizes } from "./panels/parts.js";
 
 /** What the model computes on the way. @typedef {import("./panels.js").Facts} Trace */
 /** The same, and whom we follow.
@@ -73,23 +73,23 @@ export function followed(f) {
   };
 }
 
-/** Some names, the right one among them, in an order that doesn't tell: that of the alphabet.
- *  @param {string[]} names @param {string} right */
-const among = (names, right, n = 4) =>
-  [right, ...[...new Set(names)].filter((name) => name !== right).slice(0, n - 1)].sort();
+/** Some names, the right one among them, in an order that doesn't tell: that of the alphabet; and
+ *  the right one.
+ *  @param {string[]} names @param {string} right @returns {[string[], string]} */
+function among(names, right, n = 4) {
+  const others = [...new Set(names)].filter((name) => name !== right);
+  return [[right, ...others.slice(0, n - 1)].sort(), right];
+}
+
+/** The token that is looked at most, among others.
+ *  @param {string[]} tokens @param {Numbers} weights */
+const most = (tokens, weights) => among(tokens, strongest(tokens, weights, 1)[0][0]);
 
 /** Whom we follow, and where, for sentences. @param {Facts} f */
 const values = (f) => ({ token: f.german[f.word], head: f.head + 1, h: f.config.h });
 
 /** What it has written before the step that we follow. @param {Facts} f */
 const written_before = (f) => f.written.slice(1, f.step + 1).join(" ");
-
-/** The row most like that of the word that we follow. @param {Facts} f */
-const nearest = (f) => f.near[f.word][0].name;
-
-/** @param {Float32Array} before @param {Float32Array} after */
-const row_of_sizes = (before, after) =>
-  row(say("root mean square"), code(`${size(before).toFixed(2)} → ${size(after).toFixed(2)}`));
 
 /** @type {Stop[]} */
 export const STOPS = [
@@ -113,16 +113,15 @@ export const STOPS = [
     title: say("A token becomes a vector"),
     ask: (f) => [
       say("Which of these has a row most like that of “{token}”?", { token: f.german[f.word] }),
-      among(
+      ...among(
         f.german.filter(
           (_, t) =>
             is_word(f.source[t]) &&
             t !== f.word &&
             !f.near[f.word].some(({ id }) => id === f.src[t]),
         ),
-        nearest(f),
+        f.near[f.word][0].name,
       ),
-      nearest(f),
     ],
     tell: (f) => [
       say(
@@ -131,7 +130,7 @@ export const STOPS = [
       ),
       row(say("its row"), numbers(f.rows[f.word])),
       row(say("scaled"), numbers(f.embedded[f.word])),
-      row_of_sizes(f.rows[f.word], f.embedded[f.word]),
+      sizes(f.rows[f.word], f.embedded[f.word]),
       nearestRows(f.near[f.word].slice(0, 5)),
     ],
   },
@@ -155,8 +154,7 @@ export const STOPS = [
     whose: (f) => say("“{token}” looks at (layer 1, head {head})", values(f)),
     ask: (f) => [
       say("Whom does “{token}” look at most in the first layer, in head {head} of {h}?", values(f)),
-      among(f.german, strongest(f.german, f.own, 1)[0][0]),
-      strongest(f.german, f.own, 1)[0][0],
+      ...most(f.german, f.own),
     ],
     tell: (f) => [
       say(
@@ -184,7 +182,7 @@ export const STOPS = [
         : say`What attention found is added to what was there before: that is the residual connection. Then the sum is normalised.`,
       row(say("before"), numbers(f.input[f.word])),
       row(say("after"), numbers(f.layer.between[f.word])),
-      row_of_sizes(f.input[f.word], f.layer.between[f.word]),
+      sizes(f.input[f.word], f.layer.between[f.word]),
     ],
   },
   {
@@ -261,8 +259,7 @@ export const STOPS = [
         "It has written “{written}”. Which source token does it look at most before it goes on?",
         { written: written_before(f) },
       ),
-      among(f.german, strongest(f.german, f.cross, 1)[0][0]),
-      strongest(f.german, f.cross, 1)[0][0],
+      ...most(f.german, f.cross),
     ],
     tell: (f) => [
       say`Its queries meet the keys of the memory. The mean over the heads of the layer before the last shows what it looks at before it writes the next token:`,
@@ -276,8 +273,7 @@ export const STOPS = [
     section: "greedy-decoding",
     ask: (f) => [
       say("What comes after “{written}”?", { written: written_before(f) }),
-      among(f.name(f.likeliest), f.predicted[f.step], 5),
-      f.predicted[f.step],
+      ...among(f.name(f.likeliest), f.predicted[f.step], 5),
     ],
     tell: (f) => [
       say(

@@ -22,9 +22,6 @@ export const none = () => ({ hidden: new Set(), taken: null });
 export const restorable = ({ changes, state }) =>
   changes.hidden.size > 0 || changesModel(state.switches);
 
-/** Whether the model would not translate by itself as it does now. @param {Figure} figure */
-export const any = (figure) => restorable(figure) || figure.changes.taken !== null;
-
 /** What the model is asked, without the changes. @param {Figure} figure */
 export const asItIs = ({ state: { shown: sentence, search } }) => ({ sentence, search });
 /** And with them. @param {Figure} figure */
@@ -34,11 +31,6 @@ export const asChanged = (figure) => ({
   switches: figure.state.switches,
   hidden: [...figure.changes.hidden],
 });
-
-/** Hide a token or no longer. @param {Changes} changes @param {number} i */
-export function hide({ hidden }, i) {
-  if (!hidden.delete(i)) hidden.add(i);
-}
 
 const WITHOUT = {
   encoder: say("Without the encoder’s self-attention. "),
@@ -54,9 +46,8 @@ export const isGone = (kind, { maps }, { off }) => off[kind].length === maps[kin
 
 function list(/** @type {Figure} */ { changes: { hidden }, result, state, names }) {
   const { positions, scaling, mask, off } = state.switches;
-  const [gone, others] = [true, false].map((is) =>
-    ATTENTIONS.filter((kind) => isGone(kind, result, state.switches) === is),
-  );
+  const gone = ATTENTIONS.filter((kind) => isGone(kind, result, state.switches));
+  const others = ATTENTIONS.filter((kind) => !gone.includes(kind));
   const zeroed = others.flatMap((kind) =>
     off[kind].map((place) => `${KINDS[kind].name.toLowerCase()} ${place.replace(" ", "/")}`),
   );

@@ -53,11 +53,10 @@ const LISTENERS = {
   },
   search(figure) {
     const { $, state } = figure;
-    for (const radio of figure.radios("search"))
-      on(radio, "change", () => {
-        Object.assign(state, { search: radio.value });
-        figure.compute();
-      });
+    on($("search"), "change", ({ target }) => {
+      Object.assign(state, { search: /** @type {HTMLInputElement} */ (target).value });
+      figure.compute();
+    });
     on($("halt"), "click", () => figure.halt());
   },
   steps(figure) {
@@ -90,10 +89,10 @@ const LISTENERS = {
   },
   maps(figure) {
     const { $, state } = figure;
-    for (const radio of figure.radios("kind"))
-      on(radio, "change", () => figure.choose({ kind: radio.value }));
-    for (const id of ["layer", "head"])
-      on($(id), "change", () => figure.choose({ [id]: $(id).value }));
+    for (const id of ["kind", "layer", "head"])
+      on($(id), "change", ({ target }) =>
+        figure.choose({ [id]: /** @type {HTMLInputElement} */ (target).value }),
+      );
     on($("maps"), "toggle", () => {
       if (figure.result && $("maps").open) drawMaps(figure);
     });
@@ -106,7 +105,7 @@ const LISTENERS = {
       const { layer, head } = button.dataset;
       figure.choose({ layer, head });
     });
-    rove(figure, $("overview"), "button", () => headChoices(figure).length);
+    rove(figure, $("overview"), () => headChoices(figure).length);
   },
   strips(figure) {
     listenToStrip(figure, "source");
@@ -131,15 +130,14 @@ function listenToStrip(/** @type {Figure} */ figure, /** @type {"source" | "targ
     stop(figure);
     go(figure, i + 1, figure.state.whole);
   });
-  rove(figure, box, "button", () => 1);
+  rove(figure, box, () => 1);
 }
 
-/** One tab stop for a grid of elements that match; the arrow keys move inside it.
- *  @param {Figure} figure @param {HTMLElement} box @param {string} selector
- *  @param {() => number} countColumns */
-function rove({ root }, box, selector, countColumns) {
+/** One tab stop for a grid of buttons; the arrow keys move inside it.
+ *  @param {Figure} figure @param {HTMLElement} box @param {() => number} countColumns */
+function rove({ root }, box, countColumns) {
   box.addEventListener("keydown", (event) => {
-    const places = all(selector, box);
+    const places = all("button", box);
     const [right, down] = [box.dir === "rtl" ? -1 : 1, countColumns()];
     const steps = { ArrowLeft: -right, ArrowRight: right, ArrowUp: -down, ArrowDown: down };
     const step = new Map(Object.entries(steps)).get(event.key);

@@ -4,10 +4,7 @@ import { meanOf } from "../../model/tensors.js";
 import { el, pixels, tableOf } from "../../page/dom.js";
 import { glossed, glossOf } from "../../page/gloss.js";
 import { say } from "../../page/language.js";
-import { heat } from "../panels/parts.js";
-
-const LARGEST_MAP_CELLS = 2000; // that are drawn at once
-const LEAST_ROWS = 6;
+import { cutting, heat } from "../panels/parts.js";
 
 /** Cross-attention names its rows by what they PREDICT: they search the source for that word.
  *  @typedef {import("./tokens.js").Side} Side */
@@ -33,7 +30,6 @@ export const KINDS = {
   },
 };
 
-/** @typedef {ReturnType<typeof chosenMap>} ChosenMap */
 /** Counted from 1, or all of them. @typedef {number | "mean"} Head */
 
 /** How dark a weight is drawn: the square root makes 2% visible beside 90%. All maps have the same
@@ -57,30 +53,16 @@ export function weightsOf({ maps }, kind, layer, head) {
   return heads[0].map((_, q) => meanOf(heads.map((map) => map[q])));
 }
 
-/** The rows and columns of the chosen map; of a long sentence the rows around the step. */
-function chosenMap(/** @type {Figure} */ { state, names, result }) {
-  const { kind, layer, head, step } = state;
-  const all = names.names(KINDS[kind].queries, true);
-  const keys = names.names(KINDS[kind].keys, false);
-  const count = Math.max(LEAST_ROWS, Math.floor(LARGEST_MAP_CELLS / keys.length));
-  const middle = kind === "encoder" ? 0 : step - 1 - Math.floor(count / 2);
-  const first = Math.max(0, Math.min(all.length - count, middle));
-  const queries = all.slice(first, first + count);
-  const weights = weightsOf(result, kind, layer, head).slice(first, first + count);
-  return { queries, keys, first, all: all.length, weights };
-}
-
 /** Everything below the strips: the chosen map, the overview. @param {Figure} figure */
 export function drawMaps(figure) {
   const { $, state, result } = figure;
   const layers = result.maps[state.kind].map((_, i) => i + 1);
   const heads = headChoices(figure);
-  // the menu of another kind may have others
   // where attention finds the right word best, and of which the text speaks: the last but one
   const usual = Math.max(1, layers.length - 1);
+  // the menu of another kind may have others
   state.layer = layers.find((layer) => layer === Number(state.layer)) ?? usual;
   state.head = heads.find((head) => head === Number(state.head)) ?? "mean";
-  figure.view = chosenMap(figure);
   fillSelect($("layer"), layers, state.layer);
   fillSelect($("head"), heads, state.head);
   showChoices(figure);
@@ -89,25 +71,24 @@ export function drawMaps(figure) {
   drawHeat(figure);
 }
 
-function drawHeat(/** @type {Figure} */ { $, state, view, result }) {
+function drawHeat(/** @type {Figure} */ { $, state, names, result }) {
   const { kind, layer, head, shown } = state;
-  const { queries, keys, weights, first, all } = view;
   const attention = { attention: KINDS[kind].name, layer, head: headName(head) };
   const title = say("{attention}, layer {layer}, {head}", attention);
-  const rows = { from: first + 1, to: first + queries.length, all };
-  $("heat-title").textContent = title;
-  $("cut").textContent =
-    queries.length < all ? say("Rows {from} to {to} of {all}, those around the step. ", rows) : "";
   const english = glossOf(shown, result.source);
-  const german = (/** @type {string[]} */ names, start = 0) =>
-    names.map((name, i) => glossed(name, english[start + i]));
-  const rowNames = KINDS[kind].queries === "source" ? german(queries, first) : queries;
-  const columnNames = KINDS[kind].keys === "source" ? german(keys) : keys;
+  const named = (/** @type {Side} */ side, isQuery = false) =>
+    names
+      .names(side, isQuery)
+      .map((name, i) => (side === "source" ? glossed(name, english[i]) : name));
+  const queries = named(KINDS[kind].queries, true);
+  const keys = named(KINDS[kind].keys);
+  const weights = weightsOf(result, kind, layer, head);
   /** Only a weight of exactly 0 counts as masked, so a leak through the mask would show. */
   const weight = (/** @type {number} */ q, /** @type {number} */ k) =>
-    kind === "decoder" && k > first + q && weights[q][k] === 0 ? null : weights[q][k];
-  const most = LARGEST_MAP_CELLS;
-  $("heat").replaceChildren(heat(rowNames, columnNames, weight, title, { most }));
+    kind === "decoder" && k > q && weights[q][k] === 0 ? null : weights[q][k];
+  $("heat-title").textContent = title;
+  $("heat").replaceChildren(heat(queries, keys, weight, title));
+  $("cut").textContent = cutting(queries, keys).join("");
 }
 
 /** @param {HTMLElement & { value: string }} select @param {Head[]} values @param {Head} chosen */
@@ -121,8 +102,10 @@ function fillSelect(select, values, chosen) {
 
 function showChoices(/** @type {Figure} */ figure) {
   const { $, state, engine } = figure;
-  for (const name of /** @type {const} */ (["kind", "search"]))
-    for (const radio of figure.radios(name)) radio.checked = radio.value === state[name];
+  for (const name of /** @type {const} */ (["kind", "search"])) {
+    const [radio] = figure.all(`[name=${name}][value=${state[name]}]`);
+    Object.assign(radio, { checked: true });
+  }
   $("zero-label").hidden = !engine || state.head === "mean";
   $("zero").checked = isZero(figure, state.layer, state.head);
   $("explanation").textContent = KINDS[state.kind].explanation;

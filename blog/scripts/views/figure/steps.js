@@ -6,23 +6,19 @@ import { el, percent } from "../../page/dom.js";
 import { say } from "../../page/language.js";
 import { inCommon } from "../trust.js";
 import { compare } from "./changes.js";
-import { drawMaps } from "./maps.js";
 import { lightUp } from "./strips.js";
 import { isMarker } from "./tokens.js";
 
 const STEP_MS = 600; // of Play
 
 export function drawStep(/** @type {Figure} */ figure) {
-  const { $, state, view, result } = figure;
+  const { $, state, result } = figure;
   const values = { step: state.step, count: result.predicted.length };
   Object.assign($("step"), { max: values.count, value: state.step });
   $("step").setAttribute("aria-valuetext", say("{step} of {count}", values));
   drawProgress(figure);
   drawLikeliest(figure);
   lightUp(figure);
-  if (state.kind === "encoder" || !view || !$("maps").open) return;
-  // a map of a long sentence shows the rows around the step
-  if (!view.queries[state.step - 1 - view.first]) drawMaps(figure);
 }
 
 /** What has been written so far: what comes later is not to be seen before. */
@@ -93,7 +89,8 @@ export function play(figure) {
   if (figure.playing || !result) return stop(figure);
   const end = result.predicted.length;
   const isAtRest = state.whole || state.step === end;
-  if (figure.calm.matches) return go(figure, isAtRest || state.whole ? 1 : state.step + 1);
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches)
+    return go(figure, isAtRest ? 1 : state.step + 1);
   go(figure, isAtRest ? 1 : state.step);
   figure.$("play").textContent = say("Stop");
   figure.playing = window.setInterval(() => {

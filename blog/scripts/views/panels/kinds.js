@@ -8,16 +8,19 @@ import * as Trust from "../trust.js";
 import * as Parts from "./parts.js";
 
 const { bars, code, cutting, heat, MOST, nearestRows, numbers } = Parts;
-const { row, scrolling, size, top, wordTable } = Parts;
+const { row, scrolling, size, sizes, top, wordTable } = Parts;
 
 /** @typedef {import("../panels.js").Facts} Facts */
-/** @typedef {{ layer: number, head: number, token: number, key: number, step: number,
- *    kind: Kind, whose: string, other: string }} Chosen */
+/** Places of what is chosen; only the `other` sentence is written.
+ *  @typedef {{ layer: number, head: number, token: number, key: number, step: number,
+ *    differing: number, kind: number, whose: number, other: string }} Chosen */
 /** @typedef {(Node | string)[]} Drawn */
 /** @typedef {[title: string, choices: (keyof Chosen)[], draw: (f: Facts, chosen: Chosen,
  *    choose: (changes: Partial<Chosen>) => void) => Drawn | Promise<Drawn>]} PanelKind */
 
 const LISTED_KEYS = 6;
+/** In the order of the menu. @type {Kind[]} */
+const ATTENTIONS = ["cross", "decoder", "encoder"];
 export const BREAKS = "Ein kleiner Junge spielt im Park mit einem Hund."; // many heads are missed here
 
 /** @type {Record<string, PanelKind>} */
@@ -27,13 +30,12 @@ export const PANELS = {
     ["token"],
     ({ near, source, src, rows, embedded }, { token }) => {
       const count = rows[token].length;
-      const [before, after] = [size(rows[token]).toFixed(2), size(embedded[token]).toFixed(2)];
       return [
         row(say("tokens"), code(source.join(" | "))),
         row(say("ids"), code(src.join("  "))),
         row(say("row {id}", { id: src[token] }), numbers(rows[token])),
         row(say("times {factor}", { factor: `√${count}` }), numbers(embedded[token])),
-        row(say("root mean square"), code(`${before} → ${after}`)),
+        sizes(rows[token], embedded[token]),
         nearestRows(near[token]),
         say(
           "Each strip has all {count} numbers, orange above zero and blue below. The nearest rows are those of the tokens with the largest cosine: what the model takes for similar.",
@@ -83,7 +85,7 @@ export const PANELS = {
       const scale = top(before[token], between[token]);
       /** @param {Vectors} x @param {number} [highest] */
       const show = ({ [token]: vector }, highest) => {
-        const text = say("root mean square {size}", { size: size(vector).toFixed(2) });
+        const text = say("root mean square {size}", { size: size(vector) });
         return el("span", {}, numbers(vector, highest), " ", text);
       };
       return [
@@ -204,9 +206,9 @@ export const PANELS = {
     say("One head less"),
     ["whose", "kind"],
     async (f, { whose, kind }) => {
-      const sentence = whose === "own" ? f.sentence : BREAKS;
+      const sentence = [BREAKS, f.sentence][whose];
       /** @type {{ whole: string, rows: { layer: number, head: number, text: string }[] }} */
-      const { whole, rows } = await f.ask("removed", { kind, sentence });
+      const { whole, rows } = await f.ask("removed", { kind: ATTENTIONS[kind], sentence });
       const changed = rows.filter(({ text }) => text !== whole);
       return [
         row(say("all heads"), el("span", { dir: "auto" }, whole)),
@@ -225,11 +227,12 @@ export const PANELS = {
   ],
   patch: [
     say("Attention from another sentence"),
-    ["other", "step"],
-    async (f, { other, step }) => {
+    ["other", "differing"],
+    async (f, { other, differing }) => {
+      const step = differing ? differing - 1 : null;
       if (!other.trim()) return [say("Change one word in the second sentence.")];
       /** @type {ReturnType<typeof import("../../model/trace.js").patched>} */
-      const { at, names, rows } = await f.ask("patch", { other, step: step < 0 ? null : step });
+      const { at, names, rows } = await f.ask("patch", { other, step });
       const table = wordTable(
         say("replaced"),
         f.name(names),

@@ -6,16 +6,20 @@ import { say } from "../../page/language.js";
 
 /** @typedef {(q: number, k: number) => number | null} ByCell */
 
-export const MOST = 40; // rows and columns of a map that are drawn
+export const MOST = 48; // rows and columns of a map that are drawn: all of every ready sentence
 
 export const code = (/** @type {string} */ text) => el("code", {}, text);
-/** The root of the mean square. @param {Numbers} vector */
-export const size = (vector) => Math.sqrt(dot(vector, 0, vector, 0, vector.length) / vector.length);
+/** The root of the mean square, as text. @param {Numbers} vector */
+export const size = (vector) =>
+  Math.sqrt(dot(vector, 0, vector, 0, vector.length) / vector.length).toFixed(2);
 /** The largest absolute number. @param {...Numbers} vectors */
 export const top = (...vectors) =>
   Math.max(...vectors.map((vector) => Math.max(...[...vector].map(Math.abs))));
 /** @param {Node | string} name @param {Node | string} value */
 export const row = (name, value) => el("p", { class: "panel-row" }, el("span", {}, name), value);
+/** The sizes of two vectors. @param {Numbers} before @param {Numbers} after */
+export const sizes = (before, after) =>
+  row(say("root mean square"), code(`${size(before)} → ${size(after)}`));
 /** Texts become paragraphs. @param {(Node | string)[]} parts */
 export const paragraphs = (parts) =>
   parts.map((part) => (typeof part === "string" ? el("p", {}, part) : part));
@@ -33,18 +37,13 @@ export function numbers(/** @type {Numbers} */ vector, highest = top(vector)) {
     ...(value < 0 ? [20, 110, 220] : [225, 115, 15]),
     255 * Math.min(1, Math.abs(value) / (highest || 1)),
   ]);
-  const canvas = pixels(count, colours, {
+  const strip = pixels(count, colours, {
     class: "panel-strip",
     role: "img",
     "aria-label": say("{count} numbers from {low} to {high}", { count, low, high }),
   });
-  canvas.addEventListener("pointermove", ({ offsetX }) => {
-    const at = Math.floor((offsetX / canvas.clientWidth) * count);
-    const i = Math.max(0, Math.min(count - 1, at));
-    canvas.title = say("number {n}: {value}", { n: i + 1, value: vector[i].toFixed(3) });
-  });
   const first = [...vector.slice(0, 3)].map((value) => value.toFixed(2)).join(" ");
-  return el("span", { class: "panel-numbers" }, canvas, code(`${first} …`));
+  return el("span", { class: "panel-numbers" }, strip, code(`${first} …`));
 }
 
 /** Bars with names; a third `true` makes a name bold. */
@@ -66,10 +65,8 @@ export function nearestRows(near) {
 }
 
 /** What may be wider than the page. @param {string} title @param {Element} content */
-export function scrolling(title, content, name = "") {
-  const attributes = { tabindex: 0, role: "group", "aria-label": title };
-  return el("div", { class: `panel-scroll ${name}`.trim(), ...attributes }, content);
-}
+export const scrolling = (title, content) =>
+  el("div", { class: "panel-scroll", tabindex: 0, role: "group", "aria-label": title }, content);
 
 /** A token, and its English small. @param {string} name */
 const label = (name) =>
@@ -99,10 +96,9 @@ export function wordTable(corner, columns, rows) {
 /** A map of weights with words on its axes. A weight colours its cell, null hides it; `chosen` is
  *  the cell that is looked into, and a click `choose`s another one.
  *  @param {string[]} queries @param {string[]} keys @param {ByCell} weight @param {string} title
- *  @param {{ chosen?: number[], choose?: (q: number, k: number) => void,
- *    most?: number }} options */
-export function heat(queries, keys, weight, title, { chosen, choose, most = MOST } = {}) {
-  const columns = keys.slice(0, most);
+ *  @param {{ chosen?: number[], choose?: (q: number, k: number) => void }} options */
+export function heat(queries, keys, weight, title, { chosen, choose } = {}) {
+  const columns = keys.slice(0, MOST);
   const cell = (/** @type {number} */ q, /** @type {number} */ k) => {
     const [query, key] = [queries[q], keys[k]];
     const share = weight(q, k);
@@ -120,15 +116,15 @@ export function heat(queries, keys, weight, title, { chosen, choose, most = MOST
     return el("td", attributes, share >= 0.1 ? text.replace(/^0(?=\.)/, "") : "");
   };
   const names = columns.map((key) => el("span", {}, ...label(key)));
-  const rows = queries.slice(0, most).map((query, q) => {
+  const rows = queries.slice(0, MOST).map((query, q) => {
     const cells = columns.map((_, k) => cell(q, k));
     return /** @type {[string, Node[]]} */ ([query, cells]);
   });
-  const table = named("panel-heat", el("td"), names, rows);
+  const table = named(choose ? "panel-heat touched" : "panel-heat", el("td"), names, rows);
   table.addEventListener("click", ({ target }) => {
     const td = /** @type {Element} */ (target).closest("td");
     const tr = td?.closest("tr");
     if (td && tr && tr.rowIndex > 0) choose?.(tr.rowIndex - 1, td.cellIndex - 1);
   });
-  return scrolling(title, table, choose ? "touched" : "");
+  return scrolling(title, table);
 }
