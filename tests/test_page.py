@@ -18,7 +18,7 @@ from blog.page import SENTENCE
 from blog.prose import HEADINGS, anchor_name
 from blog.times import contents, minutes
 from practice.mistakes import CATALOGUE
-from tests.helpers import ROOT, in_view, offline_tab, wait_for
+from tests.helpers import ROOT, in_view, node, offline_tab, wait_for
 
 # the sentences of the live figures that are awake
 FIGURES = "[...document.querySelectorAll('.explorer > div')]"
@@ -584,7 +584,7 @@ def test_a_patient_is_examined_and_its_mistake_named(shared_page):
     assert not panel.locator(".clinic-result").count()
 
 
-def test_the_clocks_are_touched_with_the_keyboard(shared_page):
+def test_toys_are_touched_with_the_keyboard(shared_page):
     tab = shared_page(390)
     clocks = tab.locator(".awaiting .toy", has_text="a clock's hand")
     for place in clocks.locator("input").all()[:2]:
@@ -592,6 +592,14 @@ def test_the_clocks_are_touched_with_the_keyboard(shared_page):
             place.press("ArrowRight")
     PE = tat.positional_encoding(16, 16)
     assert f"dot product: {PE[12] @ PE[15]:.2f}, the same" in clocks.locator("svg").text_content()
+
+
+def test_toys_have_sections(tree_of):
+    script = """import { TOYS } from "./views/toys.js";
+    console.log(JSON.stringify(TOYS.map(({ heading }) => heading)));"""
+    tree = tree_of("the_annotated_transformer")
+    for heading in node(script, {}):
+        assert len(tree.select(f"#{heading}")) == 1, heading
 
 
 def test_symbols_lead_to_the_legend(tree_of):

@@ -7,13 +7,13 @@ import { fitFormulas } from "./page/formulas.js";
 import { startSentence } from "./page/sentence.js";
 import { startFirstFigure, startText } from "./page/text.js";
 import { startCards } from "./views/cards.js";
-import { startClocks } from "./views/clocks.js";
 import { startEditors } from "./views/editor.js";
 import { startFrames } from "./views/frames.js";
 import { startOneScreen } from "./views/one_screen.js";
 import { startPlace } from "./views/place.js";
 import { startRoad } from "./views/road.js";
 import { startSearch } from "./views/search.js";
+import { startToys } from "./views/toys.js";
 import { startWalk } from "./views/walk.js";
 
 export { liveContent };
@@ -31,7 +31,7 @@ addEventListener("DOMContentLoaded", () => {
   startCards();
   startWalk();
   startFrames();
-  startClocks();
+  startToys();
   startEditors();
   startRoad();
   startOneScreen();

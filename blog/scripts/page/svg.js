@@ -21,6 +21,11 @@ export function picture(width, height, label, ...content) {
   return shape("svg", attributes, ...content);
 }
 
+/** @param {number} x @param {number} y @param {number} width @param {number} height
+ *  @param {string} fill @param {string} stroke */
+export const box = (x, y, width, height, fill, stroke = "none") =>
+  shape("rect", { x, y, width, height, fill, stroke });
+
 /** A text, in the middle of which x is.
  *  @param {number} x @param {number} y @param {string} text
  *  @param {Record<string, string | number>} attributes */
