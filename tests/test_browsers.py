@@ -32,7 +32,8 @@ BOX = "document.querySelector('details.write-it[data-function=attention]')"
 WIDE = """const edge = document.documentElement.clientWidth, boxed = (e) => e !== document.body
   && (getComputedStyle(e).overflowX !== 'visible' || boxed(e.parentElement));
 return [...document.querySelectorAll('main *, header *')]
-  .filter((e) => e.getBoundingClientRect().right > edge + 0.5 && !boxed(e.parentElement))
+  .filter((e) => e.checkVisibility() && e.getBoundingClientRect().right > edge + 0.5)
+  .filter((e) => !boxed(e.parentElement))
   .map((e) => e.outerHTML.slice(0, 200));"""
 ERRORS = """return Services.console.getMessageArray().filter((m) => m instanceof Ci.nsIScriptError
   && !(m.flags & Ci.nsIScriptError.warningFlag) && /^(file|blob|data):/.test(m.sourceName))
