@@ -3,9 +3,8 @@
 import { say } from "../page/language.js";
 import { curve, put, shape, words } from "../page/svg.js";
 
+/** @import { Update } from "../learn/tasks.js" */
 /** A place in the chart. @typedef {[number, number]} Point */
-/** An update: its number, the loss before it, and its rate.
- *  @typedef {[number, number, number]} Update */
 
 const LEFT = 40;
 const WIDTH = 294;
@@ -81,11 +80,10 @@ export class Chart {
     put(this.lacking, this.points_of_stretches(lacking));
     this.middle.textContent = (total / 2).toLocaleString("en");
     this.end.textContent = say("{n} updates", { n: total.toLocaleString("en") });
-    const loss = Math.log(tokens || 20);
+    const loss = Math.log(tokens);
     this.guessing.setAttribute("y", `${loss_y(loss) - 4}`);
-    this.guessing.textContent = tokens
-      ? say("{loss}: guessing among {count} tokens", { loss: loss.toFixed(2), count: tokens })
-      : "";
+    const values = { loss: loss.toFixed(2), count: tokens };
+    this.guessing.textContent = say("{loss}: guessing among {count} tokens", values);
     this.above.textContent =
       highest > this.highest_rate ? say("up to {rate}", { rate: highest.toFixed(3) }) : "";
   }
