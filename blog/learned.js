@@ -70,7 +70,7 @@ function train(task, seed, change) {
 for (const seed of SEEDS) {
   if (ILL) {
     for (const slip of [null, ...Object.keys(MISTAKES)])
-      if (!done.has(key({ seed, slip }))) add(() => clinic.row(slip, seed));
+      if (!done.has(key({ seed, slip }))) add(() => clinic.row(slip, seed, STRETCHES));
     continue;
   }
   for (const task of NAMES) {

@@ -9,10 +9,11 @@ import { ways_with } from "./mistakes.js";
 /** @typedef {"encoder" | "decoder"} Stack */
 /** What a model has; PAD of `specials` is -1 without padding.
  *  @typedef {{ vocab: number } & Partial<typeof USUAL>} Sizes */
-/** `weights` receives the attention of the decoder's last layer to the source, or, if `first` is
- *  true, that of the encoder's first layer; `inputs` receives what the encoder's attentions read.
- *  @typedef {{ weights?: Reals[], inputs?: Matrix[], writing?: boolean, first?: boolean }}
- *    Options */
+/** `weights` receives the attention of the decoder's last layer to the source; `first` receives
+ *  that of the encoder's first layer, and what it reads.
+ *  @typedef {{ weights?: Reals[], first?: { weights: Reals[], inputs: Matrix[] },
+ *    writing?: boolean }} Options */
+/** What a sublayer makes of its input. @typedef {(y: Matrix) => Matrix} Sublayer */
 
 export const SPECIALS = { PAD: 0, BOS: 1, EOS: 2 };
 const USUAL = {
@@ -36,7 +37,7 @@ export function generator(seed) {
 }
 
 /** The attentions of a layer. @type {[Stack, string[]][]} */
-export const STACKS = [
+const STACKS = [
   ["encoder", ["self_attn"]],
   ["decoder", ["self_attn", "src_attn"]],
 ];
@@ -81,9 +82,8 @@ function draw_parameters({ vocab, N, d_model, d_ff, seed, norm, Real }) {
 /** A fresh model; `moments` are Adam's two of each parameter, once there has been an update. */
 export function make_model(/** @type {Sizes} */ sizes) {
   const whole = { ...USUAL, ...sizes };
-  const { N, h, positions, causal, norms, residuals, norm, Real, specials } = whole;
   return {
-    ...{ N, h, positions, causal, norms, residuals, norm, Real, specials },
+    ...whole,
     parameters: draw_parameters(whole),
     ways: ways_with(whole.slip),
     step: 0,
@@ -137,11 +137,9 @@ class Pass {
     return autograd.layer_norm(this.tape, x, this.weight(name), this.bias(name), lines);
   }
 
-  /** Sublayer `i` of layer `n`. @param {Stack} stack @param {number} n @param {number} i
-   *  @param {Matrix} x @param {(y: Matrix) => Matrix} f */
-  sublayer(stack, n, i, x, f) {
-    const name = `${stack}.layers.${n}.sublayer.${i}.norm`;
-    /** @param {Matrix} y */
+  /** @param {Stack} stack @param {string} name of its norm @param {Matrix} x @param {Sublayer} f */
+  sublayer(stack, name, x, f) {
+    /** @type {Sublayer} */
     const joined = (y) => (this.model.residuals ? autograd.add(this.tape, x, y) : y);
     return this.model.norm === "pre"
       ? joined(f(this.normed(stack, name, x)))
@@ -158,53 +156,51 @@ class Pass {
     return this.linear(`${name}.W_o`, attention(this.tape, Q, K, V, reading));
   }
 
-  /** The last sublayer.
-   *  @param {Stack} stack @param {number} n @param {number} i @param {Matrix} x */
-  feed(stack, n, i, x) {
-    const name = `${stack}.layers.${n}.feed_forward`;
-    return this.sublayer(stack, n, i, x, (y) =>
-      this.linear(`${name}.W_2`, autograd.relu(this.tape, this.linear(`${name}.W_1`, y))),
-    );
+  /** What a stack makes of its text, with these attentions in each layer.
+   *  @param {Stack} stack @param {(layer: string, n: number) => Sublayer[]} attentions */
+  through(stack, attentions) {
+    let x = this.embedded(stack);
+    for (let n = 0; n < this.model.N; n++) {
+      const layer = `${stack}.layers.${n}`;
+      /** @type {Sublayer} */
+      const feed = (y) => {
+        const hidden = this.linear(`${layer}.feed_forward.W_1`, y);
+        return this.linear(`${layer}.feed_forward.W_2`, autograd.relu(this.tape, hidden));
+      };
+      for (const [i, f] of [...attentions(layer, n), feed].entries())
+        x = this.sublayer(stack, `${layer}.sublayer.${i}.norm`, x, f);
+    }
+    return this.model.norm === "pre" ? this.normed(stack, `${stack}.norm`, x) : x;
   }
-
-  last_norm = (/** @type {Stack} */ stack, /** @type {Matrix} */ x) =>
-    this.model.norm === "pre" ? this.normed(stack, `${stack}.norm`, x) : x;
 
   /** @returns {Matrix} memory */
   encode() {
-    const { weights, inputs, first } = this.options;
-    let x = this.embedded("encoder");
-    for (let n = 0; n < this.model.N; n++) {
-      const recorded = first && n === 0 ? weights : undefined;
-      const name = `encoder.layers.${n}.self_attn`;
-      x = this.sublayer("encoder", n, 0, x, (y) => {
-        inputs?.push(y);
-        return this.attend(name, "encoder", y, "encoder", y, Infinity, recorded);
-      });
-      x = this.feed("encoder", n, 1, x);
-    }
-    return this.last_norm("encoder", x);
+    return this.through("encoder", (layer, n) => {
+      const first = n === 0 ? this.options.first : undefined;
+      return [
+        (y) => {
+          first?.inputs.push(y);
+          const name = `${layer}.self_attn`;
+          return this.attend(name, "encoder", y, "encoder", y, Infinity, first?.weights);
+        },
+      ];
+    });
   }
 
   decode(/** @type {Matrix} */ memory) {
     const { N, causal, ways } = this.model;
-    const { weights, first } = this.options;
     const ahead = causal ? ways.ahead : Infinity;
-    let x = this.embedded("decoder");
-    for (let n = 0; n < N; n++) {
-      const layer = `decoder.layers.${n}`;
-      const recorded = !first && n === N - 1 ? weights : undefined;
-      x = this.sublayer("decoder", n, 0, x, (y) =>
-        this.attend(`${layer}.self_attn`, "decoder", y, "decoder", y, ahead),
-      );
-      x = this.sublayer("decoder", n, 1, x, (y) =>
-        ways.crosses_to === "target"
-          ? this.attend(`${layer}.src_attn`, "decoder", y, "decoder", y, ahead, recorded)
-          : this.attend(`${layer}.src_attn`, "decoder", y, "encoder", memory, Infinity, recorded),
-      );
-      x = this.feed("decoder", n, 2, x);
-    }
-    return autograd.linear(this.tape, this.last_norm("decoder", x), this.weight(TABLE));
+    const x = this.through("decoder", (layer, n) => {
+      const weights = n === N - 1 ? this.options.weights : undefined;
+      return [
+        (y) => this.attend(`${layer}.self_attn`, "decoder", y, "decoder", y, ahead),
+        (y) =>
+          ways.crosses_to === "target"
+            ? this.attend(`${layer}.src_attn`, "decoder", y, "decoder", y, ahead, weights)
+            : this.attend(`${layer}.src_attn`, "decoder", y, "encoder", memory, Infinity, weights),
+      ];
+    });
+    return autograd.linear(this.tape, x, this.weight(TABLE));
   }
 }
 
@@ -214,6 +210,20 @@ export function forward(model, rows, options = {}) {
   const pass = new Pass(model, rows, options);
   return { logits: pass.decode(pass.encode()), tape: pass.tape };
 }
+
+/** Logits (T)(V) of each row.
+ *  @param {SmallModel} model @param {Pick<Row, "src" | "read">[]} rows */
+export function logits_of(model, rows) {
+  const vectors = vectors_of(forward(model, rows).logits);
+  return rows.map(({ read }) => vectors.splice(0, read.length));
+}
+
+/** The rows of a matrix. @param {Matrix} x */
+export const vectors_of = ({ data, rows, cols }) =>
+  Array.from({ length: rows }, (_, i) => data.subarray(i * cols, (i + 1) * cols));
+
+/** The token with the highest score. */
+export const best = (/** @type {Numbers} */ scores) => scores.indexOf(Math.max(...scores));
 
 /** The most probable token at each step, until EOS or `longest` tokens: ids without BOS, and the
  *  cross-attention (T)(h)(S) of the last layer.
@@ -227,9 +237,8 @@ export function greedy_decode(model, src, longest) {
     /** @type {Reals[]} */
     const weights = [];
     const { logits } = forward(model, [{ src, read: ids }], { weights, writing: true });
-    const last = logits.data.subarray((T - 1) * logits.cols);
     maps.push(Array.from({ length: h }, (_, head) => Array.from(weights[head * T + T - 1])));
-    ids.push(last.indexOf(Math.max(...last)));
+    ids.push(best(vectors_of(logits)[T - 1]));
   }
   return { ids: ids.slice(1), weights: maps };
 }
