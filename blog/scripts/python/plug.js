@@ -21,7 +21,7 @@ export function plug({ interpreter, translator, progress }, name, src) {
     progress();
     return interpreter.call("_mine", name, given);
   };
-  const changes = CHANGES[name]?.(model, call, interpreter) ?? [];
+  const changes = CHANGES[name]?.(model, call) ?? [];
   const before = changes.map(([owner, method]) => owner[method]);
   for (const [owner, method, value] of changes) owner[method] = value;
   try {
@@ -38,12 +38,11 @@ export function plug({ interpreter, translator, progress }, name, src) {
   }
 }
 
-/** @type {Record<string, (
- *    model: any, call: Call, interpreter: Interpreter) => Change[]>} */
+/** @type {Record<string, (model: any, call: Call) => Change[]>} */
 const CHANGES = {
-  attention(model, call, interpreter) {
+  attention(model, call) {
     const heads = ["encoder", "decoder", "cross"].flatMap((kind) => model.heads(kind));
-    const attention = asAttention(call, interpreter);
+    const attention = asAttention(call);
     return heads.map((attn) => [attn, "own", attention]);
   },
   layer_norm(model, call) {
@@ -68,29 +67,15 @@ const CHANGES = {
 
 const asFloats = (/** @type {number[]} */ row) => Float32Array.from(row);
 
-/** The reader's attention in place of model/attention.js's, for many queries at a time. Keys and
- *  values stay in Python: a step sends those of the newest token alone. */
-function asAttention(/** @type {Call} */ call, /** @type {Interpreter} */ interpreter) {
-  /** @type {Map<Float32Array[], { id: number, counts: Record<number, number> }>} how many rows
-   *    Python has, by their first column */
-  const sent = new Map();
-  interpreter.run("_kept.clear()");
-  /** @param {Float32Array[]} x @param {number} start @param {number} width */
-  const kept = (x, start, width) => {
-    const { id, counts } = sent.get(x) ?? { id: sent.size, counts: {} };
-    sent.set(x, { id, counts });
-    const name = `${id} ${start}`;
-    const rows = x.slice(counts[start] ?? 0).map((row) => slice(row, start, width));
-    counts[start] = x.length;
-    return { name, rows };
-  };
-  /** @type {OwnAttention} */
+/** The reader's attention in place of model/attention.js's, for many queries at a time.
+ *  @returns {OwnAttention} */
+function asAttention(/** @type {Call} */ call) {
   return (queries, { keys, values, hidden }, [keyStart, keyWidth, valueStart, valueWidth]) => {
     const seen = keys.map((_, s) => !hidden?.has(s));
     const outputs = call([
-      queries.map((query) => slice(query, keyStart, keyWidth)),
-      kept(keys, keyStart, keyWidth),
-      kept(values, valueStart, valueWidth),
+      slices(queries, keyStart, keyWidth),
+      slices(keys, keyStart, keyWidth),
+      slices(values, valueStart, valueWidth),
       hidden ? queries.map(() => seen) : null,
     ]);
     const weights = new Float64Array(keys.length); // which the reader's function doesn't tell
@@ -102,5 +87,5 @@ function asAttention(/** @type {Call} */ call, /** @type {Interpreter} */ interp
   };
 }
 
-/** @param {Float32Array} row @param {number} start @param {number} width */
-const slice = (row, start, width) => [...row.subarray(start, start + width)];
+/** @param {Vectors} rows @param {number} start @param {number} width */
+const slices = (rows, start, width) => rows.map((row) => [...row.subarray(start, start + width)]);

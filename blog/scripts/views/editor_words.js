@@ -2,17 +2,15 @@
 
 import { say } from "../page/language.js";
 
-/** @typedef {{ right: boolean, words: string }} Verdict */
-
 /** @param {Answer} answer @param {string} sentence that it was tried with
- *  @param {string} code the reader's @returns {Verdict} */
-export function verdictOf(answer, sentence, code) {
-  if (answer.result?.right) {
-    const words = say("Right, for “{sentence}” and for the awkward cases.", { sentence });
-    return { right: true, words };
-  }
-  return { right: false, words: complaint(answer, code) };
-}
+ *  @param {string} code the reader's */
+export const verdictOf = (answer, sentence, code) =>
+  answer.result?.right
+    ? {
+        right: true,
+        words: say("Right, for “{sentence}” and for the awkward cases.", { sentence }),
+      }
+    : { right: false, words: complaint(answer, code) };
 
 /** @param {Answer} answer @param {string} code */
 function complaint({ result, error, line, late, stopped }, code) {
@@ -20,7 +18,7 @@ function complaint({ result, error, line, late, stopped }, code) {
   if (late) return say("It didn't end within {seconds} seconds.", { seconds: late });
   if (error) return ofError(error, Number(line), code);
   if (result.mistake) return ofMistake(result.mistake);
-  if (result.infinite) return say("{count} of {all} numbers aren't finite.", result);
+  if (result.count && !result.asked) return say("{count} of {all} numbers aren't finite.", result);
   if ("shape" in result)
     return say("The result has the shape ({mine}), and should have ({right}).", {
       mine: result.shape,
@@ -47,7 +45,7 @@ function ofMistake(name) {
 }
 
 function ofNumbers(/** @type {import("../python/judge.js").Judgement} */ result) {
-  const [mine, right, largest] = [result.mine, result.expected, result.largest ?? 0].map((value) =>
+  const [mine, right, largest] = [result.mine, result.expected, result.largest].map((value) =>
     String(Number(value.toPrecision(5))),
   );
   if (result.asked)
