@@ -1,7 +1,7 @@
 // The document of the clinic, in its frame.
 
 import source from "bundle:../learn/clinic.js";
-import { el, watch } from "../page/dom.js";
+import { el } from "../page/dom.js";
 import { shrink } from "../page/in_frame.js";
 import { say } from "../page/language.js";
 import { asker } from "../page/worker.js";
@@ -22,6 +22,9 @@ const POINTS = 10;
 const PRICE_OF_A_WRONG_NAME = 3;
 const DAY_MS = 864e5;
 
+/** @param {Patient} patient @returns {Visit} */
+const visit_of = (patient) => ({ patient, points: POINTS, results: {}, closed: false });
+
 const name_of = (/** @type {Patient} */ { slip }) => slip ?? "healthy";
 
 /** What is in the row of a trained model already. @returns {Examination | null} */
@@ -38,9 +41,7 @@ function result_of_row(/** @type {string} */ test, /** @type {Patient} */ patien
 /** On a phone it is far below; by then the frame has grown. @param {Element} element */
 const reveal = (element) => setTimeout(() => element.scrollIntoView({ block: "nearest" }), 100);
 
-export class Clinic {
-  /** @type {Visit | null} */
-  visit = null;
+class Clinic {
   /** @type {Set<Patient>} who was here */
   treated = new Set();
   /** @type {Map<Patient, number>} of each that was finished the points, 0 without the name */
@@ -53,7 +54,8 @@ export class Clinic {
     this.catalogue = catalogue;
     screen.draw_screen(catalogue.mistakes);
     this.listen();
-    this.show();
+    this.visit = visit_of(rows[Math.floor(Date.now() / DAY_MS) % rows.length]);
+    this.admit();
   }
 
   listen() {
@@ -61,10 +63,6 @@ export class Clinic {
     $("name").onclick = () => this.name();
     $("tell").onclick = () => this.close(false);
     for (const button of screen.order_buttons()) button.onclick = () => this.order(button);
-    watch([$("curve")], (isNear) => {
-      const { rows } = this;
-      if (!this.visit && isNear) this.admit(rows[Math.floor(Date.now() / DAY_MS) % rows.length]);
-    });
   }
 
   // --- a patient ---
@@ -82,15 +80,16 @@ export class Clinic {
       row.slip ? this.level_of(row.slip, row) === level : level > 0,
     );
     const fresh = fit.filter((row) => !this.treated.has(row));
-    const choice = fresh.length ? fresh : fit.filter((row) => row !== this.visit?.patient);
-    this.admit(choice[Math.floor(Math.random() * choice.length)]);
+    const choice = fresh.length ? fresh : fit.filter((row) => row !== this.visit.patient);
+    this.visit = visit_of(choice[Math.floor(Math.random() * choice.length)]);
+    this.admit();
   }
 
   healthy_like = (/** @type {Patient} */ { seed }) =>
     /** @type {Patient} */ (this.rows.find((row) => !row.slip && row.seed === seed));
 
-  admit(/** @type {Patient} */ patient) {
-    this.visit = { patient, points: POINTS, results: {}, closed: false };
+  admit() {
+    const { patient } = this.visit;
     this.treated.add(patient);
     shrink();
     $("told").replaceChildren();
@@ -106,10 +105,8 @@ export class Clinic {
 
   show() {
     const { visit } = this;
-    const points = Math.max(0, visit?.points ?? 0);
-    $("state").textContent = visit
-      ? say("{points} of {most} points", { points, most: POINTS })
-      : "";
+    const points = Math.max(0, visit.points);
+    $("state").textContent = say("{points} of {most} points", { points, most: POINTS });
     const scores = [...this.cases.values()];
     $("tally").textContent = scores.length
       ? say("named so far: {named} of {all}, with {points} of {most} points", {
@@ -119,8 +116,7 @@ export class Clinic {
           most: POINTS * scores.length,
         })
       : "";
-    for (const button of screen.order_buttons()) button.disabled = !visit;
-    for (const name of ["names", "name", "tell"]) $(name).disabled = visit?.closed ?? true;
+    for (const name of ["names", "name", "tell"]) $(name).disabled = visit.closed;
   }
 
   tell(/** @type {string} */ className, /** @type {...(Node | string)} */ ...content) {
@@ -134,7 +130,7 @@ export class Clinic {
   async order(/** @type {HTMLButtonElement} */ button) {
     const { visit, catalogue } = this;
     const { test = "" } = button.dataset;
-    if (!visit || test in visit.results) return;
+    if (test in visit.results) return;
     visit.results[test] = null;
     const [title, price] = ORDERS[test];
     // a point is left for the name
@@ -158,7 +154,6 @@ export class Clinic {
   name() {
     const { visit, catalogue } = this;
     const { value } = $("names");
-    if (!visit) return;
     if (!value) return $("names").focus();
     if (value === name_of(visit.patient)) return this.close(true);
     visit.points -= PRICE_OF_A_WRONG_NAME;
@@ -204,7 +199,6 @@ export class Clinic {
   /** @param {boolean} right whether it was named */
   close(right) {
     const { visit, catalogue } = this;
-    if (!visit) return;
     const { patient } = visit;
     // once: who comes again is known
     this.cases.set(patient, this.cases.get(patient) ?? (right ? visit.points : 0));
