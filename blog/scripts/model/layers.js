@@ -6,7 +6,7 @@ import { add, linear, sinusoid } from "./tensors.js";
 /** @typedef {(name: string) => Tensor} Weights */
 /** @typedef {{ table: Tensor, positions: Tensor | null }} Embedding */
 
-class LayerNorm {
+export class LayerNorm {
   constructor(/** @type {Weights} */ weights, /** @type {string} */ name) {
     this.gain = weights(`${name}.weight`).data;
     this.bias = weights(`${name}.bias`).data;

@@ -1,6 +1,7 @@
 // The live model with the reader's function in it.
 
 import { greedyDecode } from "../model/decoding.js";
+import { LayerNorm } from "../model/layers.js";
 import { BOS, EOS } from "../model/tokeniser.js";
 import { liveScores } from "./gates.js";
 
@@ -38,26 +39,26 @@ export function plug({ interpreter, translator, progress }, name, src) {
   }
 }
 
-/** @type {Record<string, (model: any, call: Call) => Change[]>} */
+/** @type {Record<string, (model: Model, call: Call) => Change[]>} */
 const CHANGES = {
   attention(model, call) {
-    const heads = ["encoder", "decoder", "cross"].flatMap((kind) => model.heads(kind));
+    const kinds = /** @type {Kind[]} */ (["encoder", "decoder", "cross"]);
     const attention = asAttention(call);
-    return heads.map((attn) => [attn, "own", attention]);
+    return kinds.flatMap((kind) => model.heads(kind)).map((attn) => [attn, "own", attention]);
   },
-  layer_norm(model, call) {
-    const norms = [model.encoder, model.decoder].flatMap(({ norm, layers }) => [
+  layer_norm({ encoder, decoder }, call) {
+    const norms = [encoder, decoder].flatMap(({ norm, layers }) => [
       norm,
-      ...layers.flatMap((/** @type {any} */ layer) =>
-        layer.sublayer.map((/** @type {any} */ sublayer) => sublayer.norm),
-      ),
+      ...layers.flatMap(({ sublayer }) => sublayer.map((connection) => connection.norm)),
     ]);
-    return norms.map((norm) => [
-      norm,
-      "forward",
-      (/** @type {Float32Array[]} */ x) =>
-        call([x.map((row) => [...row]), [...norm.gain], [...norm.bias]]).map(asFloats),
-    ]);
+    return norms
+      .filter((norm) => norm instanceof LayerNorm) // a post-norm model's stacks end without one
+      .map((norm) => [
+        norm,
+        "forward",
+        (/** @type {Vectors} */ x) =>
+          call([x.map((row) => [...row]), [...norm.gain], [...norm.bias]]).map(asFloats),
+      ]);
   },
   positions(model, call) {
     const table = call([LONGEST_SENTENCE, model.config.d_model]);

@@ -51,7 +51,7 @@ class Trainer {
   in_sight = false;
   /** @type {(message: Message) => Promise<Report>} */
   worker = asker(source);
-  chart = new Chart($("curve"), PEAK);
+  chart = new Chart($("curve"));
 
   constructor(/** @type {Row[]} */ rows) {
     this.rows = rows;
@@ -87,7 +87,8 @@ class Trainer {
 
   // --- a run ---
 
-  /** Have the worker do something, and show what it reports of this run. @param {Message} message */
+  /** Have the worker do something; what it reports of this run is shown.
+   *  @param {Message} message */
   async ask(message) {
     const { run } = this;
     if (!run.task) return; // not in sight yet
@@ -213,7 +214,7 @@ class Trainer {
       lacking: whole ? [] : (this.rows_with(lacks)[0]?.losses ?? []),
       before: run_before.task === run.task ? run_before.curve : [],
       tokens,
-      highest: this.settings().rate * chart.peak,
+      highest: this.settings().rate * PEAK,
     });
   }
 
