@@ -69,8 +69,8 @@ function mistakeOf({ interpreter, translator, forms }, name, src) {
  *  @param {string} name @param {Value} answer @param {Value} right @returns {Judgement | null} */
 function difference(name, answer, right) {
   const [x, y] = [flat(answer), flat(right)];
-  const [shape, wanted] = [shapes(name, answer), shapes(name, right)];
-  if (shape !== wanted || x.length !== y.length) return { shape, wanted };
+  const shape = { mine: shapes(name, answer), right: shapes(name, right) };
+  if (shape.mine !== shape.right || x.length !== y.length) return { shape };
   const at = placeOfError(x, y);
   if (at < 0) return null;
   const width = shapeOf(right).at(-1) || 1;

@@ -4,7 +4,7 @@ import { all, button, byId, el, rowsOf } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { curve, put, shape, words } from "../page/svg.js";
 import * as Words from "./clinic_words.js";
-import { examples_of, note } from "./frame_parts.js";
+import { examples_of } from "./frame_parts.js";
 
 const { ORDERS } = Words;
 const HEALTHY = say("nothing: it is healthy");
@@ -121,6 +121,9 @@ function draw_bars(/** @type {Record<string, number>} */ bars) {
   ]);
   return el("table", { className: "clinic-bars" }, ...rowsOf(rows));
 }
+
+const note = (/** @type {string} */ textContent) =>
+  el("p", { className: "learn-note", textContent });
 
 /** What a card says of a test.
  *  @param {string} test @param {Examination} result @param {Catalogue["tests"]} tests

@@ -4,13 +4,11 @@ import { say } from "../page/language.js";
 
 /** @param {Answer} answer @param {string} sentence that it was tried with
  *  @param {string} code the reader's */
-export const verdictOf = (answer, sentence, code) =>
-  answer.result?.right
-    ? {
-        right: true,
-        words: say("Right, for “{sentence}” and for the awkward cases.", { sentence }),
-      }
-    : { right: false, words: complaint(answer, code) };
+export function verdictOf(answer, sentence, code) {
+  const right = Boolean(answer.result?.right);
+  const praise = say("Right, for “{sentence}” and for the awkward cases.", { sentence });
+  return { right, words: right ? praise : complaint(answer, code) };
+}
 
 /** @param {Answer} answer @param {string} code */
 function complaint({ result, error, line, late, stopped }, code) {
@@ -19,11 +17,8 @@ function complaint({ result, error, line, late, stopped }, code) {
   if (error) return ofError(error, Number(line), code);
   if (result.mistake) return ofMistake(result.mistake);
   if (result.count && !result.asked) return say("{count} of {all} numbers aren't finite.", result);
-  if ("shape" in result)
-    return say("The result has the shape ({mine}), and should have ({right}).", {
-      mine: result.shape,
-      right: result.wanted,
-    });
+  if (result.shape)
+    return say("The result has the shape ({mine}), and should have ({right}).", result.shape);
   return ofNumbers(result);
 }
 
@@ -48,14 +43,15 @@ function ofNumbers(/** @type {import("../python/judge.js").Judgement} */ result)
   const [mine, right, largest] = [result.mine, result.expected, result.largest].map((value) =>
     String(Number(value.toPrecision(5))),
   );
+  const values = { ...result, mine, right, largest };
   if (result.asked)
     return say(
       "For the arguments {asked} it gives {mine} instead of {right}. No mistake that I know gives this.",
-      { asked: result.asked, mine, right },
+      values,
     );
   const where = say(
     "Row {row}, column {column} is {mine} instead of {right}; the largest error is {largest}. No mistake that I know gives this.",
-    { row: result.row, column: result.column, mine, right, largest },
+    values,
   );
   if (!result.masked) return where;
   return `${say("Without a mask it's right, with one it isn't.")} ${where}`;

@@ -2,9 +2,6 @@
 
 import { el, rowsOf } from "../page/dom.js";
 
-export const note = (/** @type {string} */ textContent) =>
-  el("p", { className: "learn-note", textContent });
-
 /** @param {string[][]} examples source, target, and what was written */
 export const examples_of = (examples) =>
   rowsOf(
