@@ -85,8 +85,9 @@ class Clinic {
     this.admit();
   }
 
-  healthy_like = (/** @type {Patient} */ { seed }) =>
-    /** @type {Patient} */ (this.rows.find((row) => !row.slip && row.seed === seed));
+  /** The one with the same seed and another mistake, or none. Each seed has all. */
+  twin = (/** @type {Patient} */ { seed }, name = "healthy") =>
+    /** @type {Patient} */ (this.rows.find((row) => row.seed === seed && name_of(row) === name));
 
   admit() {
     const { patient } = this.visit;
@@ -95,7 +96,7 @@ class Clinic {
     $("told").replaceChildren();
     $("names").value = "";
     for (const button of screen.order_buttons()) button.ariaPressed = "false";
-    screen.draw_curves(patient, this.healthy_like(patient));
+    screen.draw_curves(patient, this.twin(patient));
     $("facts").textContent = say(
       "Loss at the end {loss}. Of the letters of held-out numbers, {share} are right if it reads the reference before each.",
       { loss: last_loss(patient).toFixed(3), share: Words.share(patient.forced) },
@@ -162,9 +163,8 @@ class Clinic {
     const text = say("It isn't “{name}”. Points left: {points}.", { name, points });
     const why = el("span");
     const card = this.tell("clinic-result wrong", text, " ", why);
-    const { seed } = visit.patient;
-    const other = this.rows.find((row) => name_of(row) === value && row.seed === seed);
-    if (other) this.contrast(visit, other).then((reason) => (why.textContent = reason));
+    const other = this.twin(visit.patient, value);
+    this.contrast(visit, other).then((reason) => (why.textContent = reason));
     reveal(card);
     if (visit.points <= 0) this.close(false);
     this.show();
@@ -204,7 +204,7 @@ class Clinic {
     this.cases.set(patient, this.cases.get(patient) ?? (right ? visit.points : 0));
     visit.closed = true;
     const points = right ? visit.points : null;
-    const verdict = screen.describe_verdict(patient, this.healthy_like(patient), catalogue, points);
+    const verdict = screen.describe_verdict(patient, this.twin(patient), catalogue, points);
     const card = this.tell("clinic-result", ...verdict);
     card.id = "clinic-verdict";
     this.show();
