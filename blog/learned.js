@@ -9,8 +9,7 @@
 //
 // Both go on where they stopped; a row is written when its training ends. It has the losses of 60
 // stretches of updates, how much of what was held out is right (in learned.jsonl after each sixth
-// of them), and examples of the end. The panels in scripts/views show them: trainer.js, which
-// also trains them again for who doubts, and clinic.js.
+// of them), and examples of the end. Trainer and clinic (scripts/views) show them.
 import { execSync } from "node:child_process";
 import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import os from "node:os";
@@ -67,14 +66,10 @@ function train(task, seed, change) {
   return { task, seed, change, losses, scores, examples };
 }
 
+const patients = [null, ...Object.keys(MISTAKES)].map((slip) => ({ slip }));
+const trainings = NAMES.flatMap((task) => CHANGES.map((change) => ({ task, change })));
 for (const seed of SEEDS) {
-  if (ILL) {
-    for (const slip of [null, ...Object.keys(MISTAKES)])
-      if (!done.has(key({ seed, slip }))) add(() => clinic.row(slip, seed));
-    continue;
-  }
-  for (const task of NAMES) {
-    for (const change of CHANGES)
-      if (!done.has(key({ task, seed, change }))) add(() => train(task, seed, change));
-  }
+  for (const { task, change, slip } of ILL ? patients : trainings)
+    if (!done.has(key({ task, seed, change, slip })))
+      add(() => (ILL ? clinic.row(slip, seed) : train(task, seed, change)));
 }

@@ -142,16 +142,16 @@ type Interpreter = import("./python/interpreter.js").Interpreter;
 /** The reader's module is `_mine`; `forms` are WRITTEN's. */
 type World = {
   interpreter: Interpreter;
-  translator: any; // its fields are changed by plug.js
+  translator: Translator;
   forms: Record<string, [string, string][]>;
   progress: () => void;
 };
 /** Cases are lists of arguments; `src` has the ids of the sentence. `few` are other cases, and
  *  `fewScores` other scores, with which a mistake is soon told. */
 type Gate = {
-  cases: (translator: any, src: number[]) => any[][];
-  right: (given: any[], translator: any, src: number[]) => Value;
-  scores?: (translator: any, src: number[], progress: () => void) => Scores;
+  cases: (translator: Translator, src: number[]) => any[][];
+  right: (given: any[], translator: Translator, src: number[]) => Value;
+  scores?: (translator: Translator, src: number[], progress: () => void) => Scores;
   few?: any[][];
   fewScores?: Scores;
 };

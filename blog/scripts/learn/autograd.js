@@ -1,6 +1,8 @@
 // Matrices, what computes with them, and what carries gradients back. A function that computes
 // pushes onto the tape what takes the gradient of its result to its inputs.
 
+import { logSoftmax, sinusoid } from "../model/tensors.js";
+
 /** @param {Precision} Real @param {number} rows @param {number} cols @returns {Matrix} */
 export const tensor = (Real, rows, cols) => ({
   rows,
@@ -129,12 +131,8 @@ export function embed(tape, table, ids, starts, position) {
   for (let s = 0; s + 1 < starts.length; s++) {
     for (let i = starts[s]; i < starts[s + 1]; i++) {
       for (let k = 0; k < d; k++) {
-        let sinusoid = 0;
-        if (position) {
-          const angle = position(i - starts[s]) * Math.exp((-Math.log(10000) * (k - (k % 2))) / d);
-          sinusoid = k % 2 ? Math.cos(angle) : Math.sin(angle);
-        }
-        x.data[i * d + k] = table.data[ids[i] * d + k] * scale + sinusoid;
+        const added = position ? sinusoid(position(i - starts[s]), k, d) : 0;
+        x.data[i * d + k] = table.data[ids[i] * d + k] * scale + added;
       }
     }
   }
@@ -154,16 +152,11 @@ export function smoothed_loss(logits, targets, eps, PAD) {
   const share = eps / (PAD < 0 ? V : V - 1);
   let loss = 0;
   for (let i = 0; i < n; i++) {
-    const row = logits.data.subarray(i * V, (i + 1) * V);
-    let highest = -Infinity;
-    let total = 0;
-    for (const score of row) highest = Math.max(highest, score);
-    for (const score of row) total += Math.exp(score - highest);
+    const log_p = logSoftmax(logits.data.subarray(i * V, (i + 1) * V));
     for (let k = 0; k < V; k++) {
-      const log_p = row[k] - highest - Math.log(total);
       const q = k === PAD ? 0 : share + (k === targets[i] ? 1 - eps : 0);
-      loss -= (q * log_p) / n;
-      logits.grad[i * V + k] = (Math.exp(log_p) - q) / n;
+      loss -= (q * log_p[k]) / n;
+      logits.grad[i * V + k] = (Math.exp(log_p[k]) - q) / n;
     }
   }
   return loss;

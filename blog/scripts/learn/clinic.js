@@ -6,38 +6,30 @@
 import { logSoftmax } from "../model/tensors.js";
 import { batch, gradient, update } from "./learning.js";
 import { PAPER } from "./mistakes.js";
-import { forward, generator, greedy_decode, SPECIALS } from "./small_model.js";
+import * as small from "./small_model.js";
 import * as tasks from "./tasks.js";
 
 /** @typedef {ReturnType<typeof patient>} Fresh */
 /** @typedef {{ test: string, slip: string | null, seed: number }} Order */
 
-const { BOS, EOS } = SPECIALS;
+const { BOS, EOS } = small.SPECIALS;
 
 const mean = (/** @type {number[]} */ list) => list.reduce((sum, x) => sum + x, 0) / list.length;
 /** @param {number[][]} lists */
 const norm = (lists) => Math.sqrt(lists.flat().reduce((sum, x) => sum + x * x, 0));
-/** @param {SmallModel} model */
-const grads = (model) => Object.values(model.parameters).map((p) => [...p.grad]);
-/** @param {SmallModel} model */
-const weights = (model) => Object.values(model.parameters).map((p) => [...p.data]);
+/** All weights, or their gradients. @param {SmallModel} model @param {"data" | "grad"} kind */
+const lists_of = ({ parameters }, kind) => Object.values(parameters).map((p) => [...p[kind]]);
 /** The smallest and the largest. @param {number[]} list @returns {[number, number]} */
 const range = (list) => [Math.min(...list), Math.max(...list)];
-/** The rows of a matrix. @param {Matrix} x */
-const lists_of = ({ data, rows, cols }) =>
-  Array.from({ length: rows }, (_, i) => [...data.subarray(i * cols, (i + 1) * cols)]);
 
 /** What the model reads of pairs. @param {SmallModel} model @param {Pair[]} pairs */
 const read_by = ({ ways }, pairs) => batch(pairs, { ...PAPER, reads: ways.reads });
 
 /** Log-probabilities (T)(V) of each pair. @param {SmallModel} model @param {Pair[]} pairs */
-function predict(model, pairs) {
-  const rows = read_by(model, pairs);
-  const logits = lists_of(forward(model, rows).logits);
-  return rows.map(({ read }) =>
-    logits.splice(0, read.length).map((scores) => [...logSoftmax(scores)]),
-  );
-}
+const predict = (model, pairs) =>
+  small
+    .logits_of(model, read_by(model, pairs))
+    .map((rows) => rows.map((scores) => [...logSoftmax(scores)]));
 
 /** The mean loss, position t against letter t + 1, from the log-probabilities alone. */
 const own_loss = (/** @type {SmallModel} */ model, /** @type {Pair[]} */ pairs) =>
@@ -53,7 +45,7 @@ const moved = (/** @type {number[][][]} */ before, /** @type {number[][][]} */ a
 export function patient(/** @type {string | null} */ slip, /** @type {number} */ seed = 0) {
   const task = tasks.make("numbers", seed);
   const { letters } = task;
-  const random = generator(seed + 9);
+  const random = small.generator(seed + 9);
   const ids = (/** @type {string} */ names) =>
     Array.from({ length: 5 }, () => letters.indexOf(names[Math.floor(random() * names.length)]));
   const strangers = Array.from({ length: 4 }, () => ({
@@ -70,7 +62,7 @@ export function patient(/** @type {string | null} */ slip, /** @type {number} */
 const written = (model, { src, tgt }) => [
   src,
   tgt.slice(1),
-  greedy_decode(model, src, tgt.length + 1).ids,
+  small.greedy_decode(model, src, tgt.length + 1).ids,
 ];
 /** @param {number[][]} answer of `written` */
 const right = ([, target, ids]) => Number(target.join() === ids.join());
@@ -128,14 +120,14 @@ export const TESTS = {
   },
   gradient({ fresh, pairs }) {
     const model = fresh();
-    const before = weights(model);
+    const before = lists_of(model, "data");
     gradient(model, pairs);
-    const first = grads(model);
+    const first = lists_of(model, "grad");
     gradient(model, pairs);
-    const again = grads(model);
+    const again = lists_of(model, "grad");
     const other = fresh();
     update(other, pairs, { lr: tasks.usual_rate(1) * other.ways.rate });
-    const steps = weights(other).map((list, i) => list.map((x, k) => x - before[i][k]));
+    const steps = lists_of(other, "data").map((list, i) => list.map((x, k) => x - before[i][k]));
     return {
       measured: {
         again: norm(again) / norm(first),
@@ -146,14 +138,12 @@ export const TESTS = {
     };
   },
   inventory({ fresh, strangers }) {
-    /** @type {Reals[]} */
-    const recorded = [];
-    /** @type {Matrix[]} */
-    const inputs = [];
     const model = fresh();
     const rows = read_by(model, strangers);
-    forward(model, rows, { weights: recorded, inputs, first: true });
-    const maps = recorded.map((row) => [...row]);
+    /** @type {{ weights: Reals[], inputs: Matrix[] }} */
+    const first = { weights: [], inputs: [] };
+    small.forward(model, rows, { first });
+    const maps = first.weights.map((row) => [...row]);
     /** @param {number[]} row */
     const bits = (row) => row.reduce((sum, p) => sum + p * Math.log(Math.max(p, 1e-9)), 0);
     /** @param {number[]} x */
@@ -162,7 +152,7 @@ export const TESTS = {
       measured: { entropy: mean(maps.map((row) => -bits(row) / Math.log(row.length))) },
       ones: {
         sums: range(maps.map((row) => row.reduce((sum, p) => sum + p, 0))),
-        spreads: range(lists_of(inputs[0]).map(spread)),
+        spreads: range(small.vectors_of(first.inputs[0]).map((x) => spread([...x]))),
       },
       grid: maps.slice(0, rows[0].src.length),
     };
@@ -180,13 +170,9 @@ export const TESTS = {
 };
 
 /** The share of the letters that the model, reading those before, gets right.
- *  @param {number[][][]} scores (pairs)(T)(V) @param {(i: number, t: number) => number} target */
+ *  @param {Numbers[][]} scores (pairs)(T)(V) @param {(i: number, t: number) => number} target */
 const share_right = (scores, target) =>
-  mean(
-    scores.flatMap((rows, i) =>
-      rows.map((row, t) => Number(row.indexOf(Math.max(...row)) === target(i, t))),
-    ),
-  );
+  mean(scores.flatMap((rows, i) => rows.map((row, t) => Number(small.best(row) === target(i, t)))));
 
 /** What a trained model shows: the last numbers of its row. */
 function trained(/** @type {Fresh} */ patient, /** @type {SmallModel} */ model) {
@@ -196,12 +182,10 @@ function trained(/** @type {Fresh} */ patient, /** @type {SmallModel} */ model) 
     .map(({ src }, i) => ({ src, tgt: [BOS, ...answers[i][2]] }))
     .filter(({ tgt }) => tgt.length > 1);
   const forced = batch(pairs, { ...model.ways, neighbour: 0 });
-  const logits = lists_of(forward(model, forced).logits);
-  const scores = forced.map(({ predict }) => logits.splice(0, predict.length));
   const others = pairs.map(({ tgt }, i) => ({ src: pairs[(i + 1) % pairs.length].src, tgt }));
   const sources = [own_loss(model, pairs), own_loss(model, others)];
   return {
-    forced: share_right(scores, (i, t) => forced[i].predict[t]),
+    forced: share_right(small.logits_of(model, forced), (i, t) => forced[i].predict[t]),
     exact: mean(answers.map(right)),
     swap: sources[1] - sources[0],
     "fed back": share_right(predict(model, fed), (i, t) => fed[i].tgt[t + 1]),
@@ -211,8 +195,8 @@ function trained(/** @type {Fresh} */ patient, /** @type {SmallModel} */ model) 
 }
 
 /** A training with a mistake: its losses, in stretches, and what the trained model shows.
- *  @param {string | null} slip @param {number} seed */
-export function row(slip, seed, stretches = 60) {
+ *  @param {string | null} slip @param {number} seed @param {number} stretches */
+export function row(slip, seed, stretches) {
   const run = tasks.training({ ...tasks.WHOLE, task: "numbers", seed, slip });
   const losses = tasks.losses_of(run, stretches);
   return { slip, seed, losses, ...trained(patient(slip, seed), run.model) };

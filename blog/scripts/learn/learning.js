@@ -3,7 +3,7 @@
 
 import { smoothed_loss } from "./autograd.js";
 import { PAPER } from "./mistakes.js";
-import { forward } from "./small_model.js";
+import { best, forward, logits_of } from "./small_model.js";
 
 /** What is read and what is predicted. @param {Pair[]} pairs @param {Ways} ways @returns {Row[]} */
 export const batch = (pairs, ways = PAPER) =>
@@ -51,37 +51,20 @@ export function update(model, pairs, { lr, smoothing = 0, shift = true }) {
   return loss;
 }
 
-/** The rows of which the model, at place `from` or later, predicts another token.
- *  @param {SmallModel} model @param {Row[]} rows @param {number} from @param {Set<number>} wrong */
-function add_wrong(model, rows, from, wrong) {
-  const { data, cols } = forward(model, rows).logits;
-  let place = 0;
-  for (const [r, { predict }] of rows.entries()) {
-    for (const [t, target] of predict.entries()) {
-      const row = data.subarray(place * cols, ++place * cols);
-      if (t >= from && row.indexOf(Math.max(...row)) !== target) wrong.add(r);
-    }
-  }
-}
-
 /** The places of the pairs that greedy decoding gets wrong: it is right if it is right after each
- *  beginning of the true tokens. */
+ *  beginning of the true tokens. One pass reads all beginnings, if no query sees beyond its own. */
 export function wrong_pairs(/** @type {SmallModel} */ model, /** @type {Pair[]} */ pairs) {
-  /** @type {Set<number>} */
-  const wrong = new Set();
   const rows = batch(pairs);
   const longest = Math.max(...rows.map(({ read }) => read.length));
-  if (model.causal && model.ways === PAPER) {
-    add_wrong(model, rows, 0, wrong); // all beginnings at once
-  } else {
-    for (let t = 0; t < longest; t++) {
-      const begun = rows.map(({ src, read, predict }) => ({
-        src,
-        read: read.slice(0, t + 1),
-        predict: predict.slice(0, t + 1),
-      }));
-      add_wrong(model, begun, t, wrong);
-    }
+  const lengths = model.causal ? [longest] : Array.from({ length: longest }, (_, t) => t + 1);
+  /** @type {Set<number>} */
+  const wrong = new Set();
+  for (const length of lengths) {
+    const first = model.causal ? 0 : length - 1;
+    const begun = rows.map(({ src, read }) => ({ src, read: read.slice(0, length) }));
+    for (const [r, logits] of logits_of(model, begun).entries())
+      if (logits.some((scores, t) => t >= first && best(scores) !== rows[r].predict[t]))
+        wrong.add(r);
   }
   return [...wrong].sort((a, b) => a - b);
 }

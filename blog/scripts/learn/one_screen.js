@@ -3,7 +3,7 @@
 
 import { meanOf } from "../model/tensors.js";
 import * as learning from "./learning.js";
-import { greedy_decode, make_model, STACKS } from "./small_model.js";
+import { greedy_decode, make_model } from "./small_model.js";
 import { german_number } from "./tasks.js";
 
 /** The values that stand at the top of one_screen.py, under their names there.
@@ -35,32 +35,25 @@ function split(/** @type {() => number} */ random, /** @type {number} */ held) {
   return { held_out, known, letters: ["<", ">", ...[...new Set(text)].sort()] };
 }
 
-/** Draw all matrices. There a row is what gives one number, here a column is.
- *  @param {SmallModel} model @param {() => number} random @param {Settings} settings
- *  @param {number} vocab */
-function draw_all(model, random, { N, d_model, d_ff, h }, vocab) {
-  const d_k = d_model / h;
-  /** @param {string} name @param {number} rows @param {number} columns
-   *  @param {(i: number, j: number) => number} place of row i and column j */
-  function draw(name, rows, columns, place) {
-    const { data } = model.parameters[`${name}.weight`];
-    const limit = Math.sqrt(6 / (rows + columns));
-    for (let i = 0; i < rows; i++)
-      for (let j = 0; j < columns; j++) data[place(i, j)] = limit * (2 * random() - 1);
+/** Draw all matrices in the order of one_screen.py, where each head has its own. What is a row here
+ *  is a column there, but for the table.
+ *  @param {SmallModel} model @param {() => number} random */
+function draw_all({ parameters, h }, random) {
+  /** Glorot's uniform. @param {number} rows @param {number} cols */
+  const entry = (rows, cols) => Math.sqrt(6 / (rows + cols)) * (2 * random() - 1);
+  /** @param {string} name @param {number} first row @param {number} count of rows */
+  function draw(name, first = 0, count = parameters[name].rows) {
+    const { data, cols } = parameters[name];
+    for (let i = 0; i < cols; i++)
+      for (let row = first; row < first + count; row++) data[row * cols + i] = entry(count, cols);
   }
-  draw("src_embed.embeddings.table", vocab, d_model, (i, j) => i * d_model + j);
-  for (const [stack, attentions] of STACKS) {
-    for (let n = 0; n < N; n++) {
-      const layer = `${stack}.layers.${n}`;
-      for (const name of attentions.map((attention) => `${layer}.${attention}`)) {
-        for (let head = 0; head < h; head++)
-          for (const W of "qkv")
-            draw(`${name}.W_${W}`, d_model, d_k, (i, j) => (head * d_k + j) * d_model + i);
-        draw(`${name}.W_o`, d_model, d_model, (i, j) => j * d_model + i);
-      }
-      draw(`${layer}.feed_forward.W_1`, d_model, d_ff, (i, j) => j * d_model + i);
-      draw(`${layer}.feed_forward.W_2`, d_ff, d_model, (i, j) => j * d_ff + i);
-    }
+  const table = parameters["src_embed.embeddings.table.weight"];
+  for (let i = 0; i < table.data.length; i++) table.data[i] = entry(table.rows, table.cols);
+  for (const [name, { rows }] of Object.entries(parameters)) {
+    if (/W_[o12]\.weight$/.test(name)) draw(name);
+    if (!name.endsWith("W_q.weight")) continue;
+    for (let row = 0; row < rows; row += rows / h)
+      for (const W of "qkv") draw(name.replace("W_q", `W_${W}`), row, rows / h);
   }
 }
 
@@ -75,9 +68,9 @@ export class OneScreen {
     this.letters = letters;
     const { N, d_model, d_ff, h } = settings;
     const specials = { PAD: -1, BOS: 0, EOS: 1 };
-    const sizes = { vocab: this.letters.length, N, d_model, d_ff, h };
+    const sizes = { vocab: letters.length, N, d_model, d_ff, h };
     this.model = make_model({ ...sizes, norm: "post", Real: Float64Array, specials });
-    draw_all(this.model, this.random, settings, this.letters.length);
+    draw_all(this.model, this.random);
     this.parameters = Object.values(this.model.parameters);
     /** @type {Reals[][]} */
     this.checkpoints = [];

@@ -9,10 +9,11 @@ import { ways_with } from "./mistakes.js";
 /** @typedef {"encoder" | "decoder"} Stack */
 /** What a model has; PAD of `specials` is -1 without padding.
  *  @typedef {{ vocab: number } & Partial<typeof USUAL>} Sizes */
-/** `weights` receives the attention of the decoder's last layer to the source, or, if `first` is
- *  true, that of the encoder's first layer; `inputs` receives what the encoder's attentions read.
- *  @typedef {{ weights?: Reals[], inputs?: Matrix[], writing?: boolean, first?: boolean }}
- *    Options */
+/** `weights` receives the attention of the decoder's last layer to the source; `first` receives
+ *  that of the encoder's first layer, and what it reads.
+ *  @typedef {{ weights?: Reals[], first?: { weights: Reals[], inputs: Matrix[] },
+ *    writing?: boolean }} Options */
+/** What a sublayer makes of its input. @typedef {(y: Matrix) => Matrix} Sublayer */
 
 export const SPECIALS = { PAD: 0, BOS: 1, EOS: 2 };
 const USUAL = {
@@ -36,7 +37,7 @@ export function generator(seed) {
 }
 
 /** The attentions of a layer. @type {[Stack, string[]][]} */
-export const STACKS = [
+const STACKS = [
   ["encoder", ["self_attn"]],
   ["decoder", ["self_attn", "src_attn"]],
 ];
@@ -81,9 +82,8 @@ function draw_parameters({ vocab, N, d_model, d_ff, seed, norm, Real }) {
 /** A fresh model; `moments` are Adam's two of each parameter, once there has been an update. */
 export function make_model(/** @type {Sizes} */ sizes) {
   const whole = { ...USUAL, ...sizes };
-  const { N, h, positions, causal, norms, residuals, norm, Real, specials } = whole;
   return {
-    ...{ N, h, positions, causal, norms, residuals, norm, Real, specials },
+    ...whole,
     parameters: draw_parameters(whole),
     ways: ways_with(whole.slip),
     step: 0,
@@ -91,26 +91,18 @@ export function make_model(/** @type {Sizes} */ sizes) {
   };
 }
 
-/** Sequences one behind the other, and where each begins. @param {number[][]} rows */
-function stacked(rows) {
-  const starts = [0];
-  for (const row of rows) starts.push(starts[starts.length - 1] + row.length);
-  return { ids: rows.flat(), starts };
-}
-
-/** One pass of rows through a model. */
+/** Sequences, one behind the other, on their way through a stack. */
 class Pass {
-  /** @param {SmallModel} model @param {Pick<Row, "src" | "read">[]} rows
-   *  @param {Options} options */
-  constructor(model, rows, options) {
+  /** @param {SmallModel} model @param {Tape} tape @param {Stack} stack
+   *  @param {number[][]} sequences ids */
+  constructor(model, tape, stack, sequences) {
     this.model = model;
-    this.options = options;
-    /** @type {Tape} */
-    this.tape = { Real: model.Real, steps: [] };
-    this.texts = {
-      encoder: stacked(rows.map(({ src }) => src)),
-      decoder: stacked(rows.map(({ read }) => read)),
-    };
+    this.tape = tape;
+    this.stack = stack;
+    this.ids = sequences.flat();
+    this.starts = [0];
+    for (const { length } of sequences)
+      this.starts.push(this.starts[this.starts.length - 1] + length);
   }
 
   weight = (/** @type {string} */ name) => this.model.parameters[`${name}.weight`];
@@ -119,101 +111,104 @@ class Pass {
   /** @param {string} name @param {Matrix} x */
   linear = (name, x) => autograd.linear(this.tape, x, this.weight(name), this.bias(name));
 
-  embedded(/** @type {Stack} */ stack) {
+  /** @param {boolean} still whether all stand at position 0 */
+  embedded(still) {
     const { positions, ways } = this.model;
-    const still = stack === "decoder" && this.options.writing && !ways.moves;
     const position = (/** @type {number} */ t) => (still ? 0 : t);
-    const placed = positions && ways.positions.includes(stack);
-    const { ids, starts } = this.texts[stack];
-    return autograd.embed(this.tape, this.weight(TABLE), ids, starts, placed ? position : null);
+    const placed = positions && ways.positions.includes(this.stack) ? position : null;
+    return autograd.embed(this.tape, this.weight(TABLE), this.ids, this.starts, placed);
   }
 
-  normed(/** @type {Stack} */ stack, /** @type {string} */ name, /** @type {Matrix} */ x) {
+  normed(/** @type {string} */ name, /** @type {Matrix} */ x) {
     if (!this.model.norms) return x;
-    const lines =
-      this.model.ways.norm_over === "time"
-        ? autograd.columns_of(x, this.texts[stack].starts)
-        : autograd.rows_of(x);
+    const over_time = this.model.ways.norm_over === "time";
+    const lines = over_time ? autograd.columns_of(x, this.starts) : autograd.rows_of(x);
     return autograd.layer_norm(this.tape, x, this.weight(name), this.bias(name), lines);
   }
 
-  /** Sublayer `i` of layer `n`. @param {Stack} stack @param {number} n @param {number} i
-   *  @param {Matrix} x @param {(y: Matrix) => Matrix} f */
-  sublayer(stack, n, i, x, f) {
-    const name = `${stack}.layers.${n}.sublayer.${i}.norm`;
-    /** @param {Matrix} y */
+  /** @param {string} norm its name @param {Matrix} x @param {Sublayer} f */
+  sublayer(norm, x, f) {
+    /** @type {Sublayer} */
     const joined = (y) => (this.model.residuals ? autograd.add(this.tape, x, y) : y);
     return this.model.norm === "pre"
-      ? joined(f(this.normed(stack, name, x)))
-      : this.normed(stack, name, joined(f(x)));
+      ? joined(f(this.normed(norm, x)))
+      : this.normed(norm, joined(f(x)));
   }
 
-  /** @param {string} name @param {Stack} reader @param {Matrix} x what asks @param {Stack} source
+  /** @param {string} name @param {Matrix} x what asks @param {Pass} source
    *  @param {Matrix} y what is asked @param {number} ahead @param {Reals[]} [weights] */
-  attend(name, reader, x, source, y, ahead, weights) {
+  attend(name, x, source, y, ahead, weights) {
     const { h, ways } = this.model;
-    const [queries, keys] = [this.texts[reader].starts, this.texts[source].starts];
     const [Q, K, V] = [x, y, y].map((rows, i) => this.linear(`${name}.W_${"qkv"[i]}`, rows));
-    const reading = { h, queries, keys, ahead, ways, weights };
+    const reading = { h, queries: this.starts, keys: source.starts, ahead, ways, weights };
     return this.linear(`${name}.W_o`, attention(this.tape, Q, K, V, reading));
   }
 
-  /** The last sublayer.
-   *  @param {Stack} stack @param {number} n @param {number} i @param {Matrix} x */
-  feed(stack, n, i, x) {
-    const name = `${stack}.layers.${n}.feed_forward`;
-    return this.sublayer(stack, n, i, x, (y) =>
-      this.linear(`${name}.W_2`, autograd.relu(this.tape, this.linear(`${name}.W_1`, y))),
-    );
-  }
-
-  last_norm = (/** @type {Stack} */ stack, /** @type {Matrix} */ x) =>
-    this.model.norm === "pre" ? this.normed(stack, `${stack}.norm`, x) : x;
-
-  /** @returns {Matrix} memory */
-  encode() {
-    const { weights, inputs, first } = this.options;
-    let x = this.embedded("encoder");
+  /** What the stack makes of them, with these attentions in each layer.
+   *  @param {(layer: string, n: number) => Sublayer[]} attentions */
+  through(attentions, still = false) {
+    let x = this.embedded(still);
     for (let n = 0; n < this.model.N; n++) {
-      const recorded = first && n === 0 ? weights : undefined;
-      const name = `encoder.layers.${n}.self_attn`;
-      x = this.sublayer("encoder", n, 0, x, (y) => {
-        inputs?.push(y);
-        return this.attend(name, "encoder", y, "encoder", y, Infinity, recorded);
-      });
-      x = this.feed("encoder", n, 1, x);
+      const layer = `${this.stack}.layers.${n}`;
+      /** @type {Sublayer} */
+      const feed = (y) => {
+        const hidden = this.linear(`${layer}.feed_forward.W_1`, y);
+        return this.linear(`${layer}.feed_forward.W_2`, autograd.relu(this.tape, hidden));
+      };
+      for (const [i, f] of [...attentions(layer, n), feed].entries())
+        x = this.sublayer(`${layer}.sublayer.${i}.norm`, x, f);
     }
-    return this.last_norm("encoder", x);
-  }
-
-  decode(/** @type {Matrix} */ memory) {
-    const { N, causal, ways } = this.model;
-    const { weights, first } = this.options;
-    const ahead = causal ? ways.ahead : Infinity;
-    let x = this.embedded("decoder");
-    for (let n = 0; n < N; n++) {
-      const layer = `decoder.layers.${n}`;
-      const recorded = !first && n === N - 1 ? weights : undefined;
-      x = this.sublayer("decoder", n, 0, x, (y) =>
-        this.attend(`${layer}.self_attn`, "decoder", y, "decoder", y, ahead),
-      );
-      x = this.sublayer("decoder", n, 1, x, (y) =>
-        ways.crosses_to === "target"
-          ? this.attend(`${layer}.src_attn`, "decoder", y, "decoder", y, ahead, recorded)
-          : this.attend(`${layer}.src_attn`, "decoder", y, "encoder", memory, Infinity, recorded),
-      );
-      x = this.feed("decoder", n, 2, x);
-    }
-    return autograd.linear(this.tape, this.last_norm("decoder", x), this.weight(TABLE));
+    return this.model.norm === "pre" ? this.normed(`${this.stack}.norm`, x) : x;
   }
 }
 
 /** Logits of all target positions of all rows, one below the other, and the tape.
  *  @param {SmallModel} model @param {Pick<Row, "src" | "read">[]} rows @param {Options} options */
-export function forward(model, rows, options = {}) {
-  const pass = new Pass(model, rows, options);
-  return { logits: pass.decode(pass.encode()), tape: pass.tape };
+export function forward(model, rows, { weights, first, writing = false } = {}) {
+  const { N, causal, ways, Real } = model;
+  /** @type {Tape} */
+  const tape = { Real, steps: [] };
+  const sources = rows.map(({ src }) => src);
+  const targets = rows.map(({ read }) => read);
+  const encoder = new Pass(model, tape, "encoder", sources);
+  const decoder = new Pass(model, tape, "decoder", targets);
+  const memory = encoder.through((layer, n) => {
+    const recorded = n === 0 ? first : undefined;
+    return [
+      (y) => {
+        recorded?.inputs.push(y);
+        return encoder.attend(`${layer}.self_attn`, y, encoder, y, Infinity, recorded?.weights);
+      },
+    ];
+  });
+  const ahead = causal ? ways.ahead : Infinity;
+  const x = decoder.through((layer, n) => {
+    const recorded = n === N - 1 ? weights : undefined;
+    const name = `${layer}.src_attn`;
+    return [
+      (y) => decoder.attend(`${layer}.self_attn`, y, decoder, y, ahead),
+      (y) =>
+        ways.crosses_to === "target"
+          ? decoder.attend(name, y, decoder, y, ahead, recorded)
+          : decoder.attend(name, y, encoder, memory, Infinity, recorded),
+    ];
+  }, writing && !ways.moves);
+  return { logits: autograd.linear(tape, x, decoder.weight(TABLE)), tape };
 }
+
+/** Logits (T)(V) of each row.
+ *  @param {SmallModel} model @param {Pick<Row, "src" | "read">[]} rows */
+export function logits_of(model, rows) {
+  const vectors = vectors_of(forward(model, rows).logits);
+  return rows.map(({ read }) => vectors.splice(0, read.length));
+}
+
+/** The rows of a matrix. @param {Matrix} x */
+export const vectors_of = ({ data, rows, cols }) =>
+  Array.from({ length: rows }, (_, i) => data.subarray(i * cols, (i + 1) * cols));
+
+/** The token with the highest score. */
+export const best = (/** @type {Numbers} */ scores) => scores.indexOf(Math.max(...scores));
 
 /** The most probable token at each step, until EOS or `longest` tokens: ids without BOS, and the
  *  cross-attention (T)(h)(S) of the last layer.
@@ -227,9 +222,8 @@ export function greedy_decode(model, src, longest) {
     /** @type {Reals[]} */
     const weights = [];
     const { logits } = forward(model, [{ src, read: ids }], { weights, writing: true });
-    const last = logits.data.subarray((T - 1) * logits.cols);
     maps.push(Array.from({ length: h }, (_, head) => Array.from(weights[head * T + T - 1])));
-    ids.push(last.indexOf(Math.max(...last)));
+    ids.push(best(vectors_of(logits)[T - 1]));
   }
   return { ids: ids.slice(1), weights: maps };
 }

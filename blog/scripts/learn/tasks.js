@@ -10,6 +10,8 @@ import { generator, greedy_decode, make_model, SPECIALS } from "./small_model.js
 /** What a task is made from: the letters, and how it draws.
  *  @typedef {{ letters: string[], pair: (source: string, target: string) => TextPair,
  *    below: (end: number) => number }} Means */
+/** An update: its number, the loss before it, and its rate.
+ *  @typedef {[number, number, number]} Update */
 /** What the reader chooses: parts of a fresh model, and of its training.
  *  @typedef {typeof WHOLE & { task: string, seed: number, slip?: string | null }} Settings */
 
@@ -129,8 +131,7 @@ export function training(settings) {
   const task = make(settings.task, settings.seed);
   const model = fresh_model(task, settings);
   const rate = settings.rate * model.ways.rate;
-  /** The number of the update, the loss before it, and its rate.
-   *  @returns {[number, number, number]} */
+  /** @returns {Update} */
   function step() {
     const number = model.step + 1;
     const lr = rate_of(number, total, { warmup: settings.warmup, rate });

@@ -1,71 +1,47 @@
-// The worker that trains while the trainer draws.
+// The worker that trains while the trainer draws: it answers each message with a report.
 
 import { training } from "./tasks.js";
 
-/** @import { Settings } from "./tasks.js" */
-/** What the trainer sends: `begin` a fresh model as run `number`, `run` or pause, one `step`, the
- *  reader's `own` text, or that turn `drawn` is on the screen.
- *  @typedef {{ begin?: Settings, number?: number, run?: boolean, step?: boolean, own?: string,
- *    drawn?: number }} Message */
+/** @import { Settings, Update } from "./tasks.js" */
+/** What the trainer wants: to `begin` with a fresh model, to have the reader's `own` text read, to
+ *  `train` for so many milliseconds, with at least one update.
+ *  @typedef {{ begin?: Settings, own?: string, train?: number }} Message */
 /** What the trainer hears. @typedef {ReturnType<typeof report>} Report */
 
 const EXAMPLES = 5;
-const TURN_MS = 250;
-const SCORE_MS = 700; // between two scores
+const SCORE_MS = 700; // between two scores of a training
 
-/** A run of the trainer; its turns go on from those of the run before.
- *  @param {Settings} settings @param {number} number @param {number} turn */
-const begun = (settings, number, turn) => ({
-  ...training(settings),
-  number,
-  /** @type {[number, number, number][]} of the updates since the last report */
-  losses: [],
-  running: false,
-  turn,
-  scored: 0, // when
-});
-/** @type {ReturnType<typeof begun>} */
+/** @type {ReturnType<typeof training>} */
 let run;
 let own = "";
+let scored = 0; // when
 
-/** @param {boolean} due is it time for a score? */
-function report(due) {
-  const { number, turn, total, losses, running, task, model } = run;
+const finished = () => run.model.step >= run.total;
+
+function train(/** @type {number} */ milliseconds) {
+  /** @type {Update[]} */
+  const updates = [];
+  const end = performance.now() + milliseconds;
+  for (let more = true; more && !finished(); more = performance.now() < end)
+    updates.push(run.step());
+  return updates;
+}
+
+/** @param {Update[]} updates since the last report @param {boolean} due is it time for a score? */
+function report(updates, due) {
+  const { task, model, total } = run;
   const pair = own ? task.of(own) : null;
   const answer = pair && run.answer(pair);
   const score = due ? run.score(EXAMPLES) : null;
-  const { letters } = task;
-  run.losses = [];
-  return { number, turn, step: model.step, total, losses, running, letters, own: answer, score };
+  return { step: model.step, total, updates, tokens: task.letters.length, own: answer, score };
 }
-const ended = () => run.model.step >= run.total;
 
-/** A turn; the next one waits for the page to draw: both at once would stutter where processors
- *  are few. */
-function go() {
-  if (!run.running) return;
-  run.turn += 1;
-  for (const end = performance.now() + TURN_MS; run.running && performance.now() < end;) {
-    run.losses.push(run.step());
-    run.running = !ended();
-  }
-  const now = performance.now();
-  const due = !run.running || now - run.scored > SCORE_MS;
-  if (due) run.scored = now;
-  postMessage(report(due));
-}
 onmessage = (/** @type {MessageEvent<Message>} */ { data }) => {
-  if (data.begin) run = begun(data.begin, data.number ?? 0, run?.turn ?? 0);
-  if (data.drawn !== undefined) {
-    if (data.drawn === run.turn) go();
-    return;
-  }
-  if (data.own !== undefined) own = data.own;
-  if (data.step && !ended()) run.losses.push(run.step());
-  if (data.run !== undefined) {
-    const idle = !run.running;
-    run.running = data.run && !ended();
-    if (run.running && idle) return go();
-  }
-  if (!run.running) postMessage(report(true));
+  if (data.begin) run = training(data.begin);
+  own = data.own ?? own;
+  const updates = data.train === undefined ? [] : train(data.train);
+  const now = performance.now();
+  const due = !data.train || finished() || now - scored > SCORE_MS;
+  if (due) scored = now;
+  postMessage(report(updates, due));
 };

@@ -1,12 +1,12 @@
 // The blocks of Part 1, and the model that they make.
 
 import { MultiHeadedAttention } from "./attention.js";
-import { add, linear } from "./tensors.js";
+import { add, linear, sinusoid } from "./tensors.js";
 
 /** @typedef {(name: string) => Tensor} Weights */
 /** @typedef {{ table: Tensor, positions: Tensor | null }} Embedding */
 
-class LayerNorm {
+export class LayerNorm {
   constructor(/** @type {Weights} */ weights, /** @type {string} */ name) {
     this.gain = weights(`${name}.weight`).data;
     this.bias = weights(`${name}.bias`).data;
@@ -98,12 +98,9 @@ class DecoderLayer extends EncoderLayer {
   }
 }
 
-export function positionalEncoding(/** @type {number} */ position, /** @type {number} */ d_model) {
-  return Float32Array.from({ length: d_model }, (_, i) => {
-    const angle = position * Math.exp((-(i - (i % 2)) * Math.log(10000)) / d_model);
-    return i % 2 ? Math.cos(angle) : Math.sin(angle);
-  });
-}
+/** @param {number} position @param {number} d_model */
+export const positionalEncoding = (position, d_model) =>
+  Float32Array.from({ length: d_model }, (_, i) => sinusoid(position, i, d_model));
 
 export class Model {
   // what a reader may switch off: the positions of the source, and the mask of the decoder

@@ -85,6 +85,13 @@ export function linear(x, { weight, bias }) {
   return y;
 }
 
+/** Entry i of the encoding of a position.
+ *  @param {number} position @param {number} i @param {number} d_model */
+export function sinusoid(position, i, d_model) {
+  const angle = position * Math.exp((-(i - (i % 2)) * Math.log(10000)) / d_model);
+  return i % 2 ? Math.cos(angle) : Math.sin(angle);
+}
+
 /** Scores less the largest one: powers of these neither overflow nor are all zero. */
 function lowered(/** @type {Numbers} */ scores) {
   const numbers = new Float64Array(scores); // Float64Array.from would ask for one by one

@@ -8,7 +8,6 @@ import { softmax } from "../model/tensors.js";
 import { BOS, EOS, PAD } from "../model/tokeniser.js";
 import { refusal } from "./interpreter.js";
 
-/** A model/translator.js, which doesn't declare its fields yet. @typedef {any} Translator */
 const rows = (/** @type {Iterable<ArrayLike<number>>} */ x) => [...x].map((row) => Array.from(row));
 
 const firstLayer = (/** @type {Translator} */ { model }) => model.encoder.layers[0];
@@ -33,7 +32,7 @@ export const GATES = {
       ];
     },
     right: ([Q, K, V, mask]) =>
-      Q.map((/** @type {Float32Array} */ query, /** @type {number} */ t) => {
+      Array.from(Q, (query, t) => {
         const places = [...K.keys()].filter((s) => mask && !mask[t][s]);
         const visible = { keys: K, values: V, hidden: new Set(places) };
         return [...attention(query, visible, [0, query.length, 0, V[0].length]).output];
@@ -53,12 +52,10 @@ export const GATES = {
       [[EOS, PAD, 5], [BOS, PAD, 5], 5], // another id may be the padding
     ],
     right([src, tgt, pad]) {
-      const isToken = (/** @type {number} */ id) => id !== pad;
+      const tokens = Array.from(tgt, (id) => id !== pad);
       return [
-        [src.map(isToken)],
-        tgt.map((/** @type {number} */ _, /** @type {number} */ t) =>
-          tgt.map((/** @type {number} */ id, /** @type {number} */ k) => k <= t && isToken(id)),
-        ),
+        [Array.from(src, (id) => id !== pad)],
+        tokens.map((_, t) => tokens.map((isToken, k) => k <= t && isToken)),
       ];
     },
   },
@@ -113,7 +110,7 @@ export const GATES = {
       ];
     },
     right: ([logits, target, smoothing, pad]) =>
-      logits.map((/** @type {number[]} */ row, /** @type {number} */ t) =>
+      Array.from(logits, (row, t) =>
         Array.from(softmax(row), (p, k) => {
           const share = k === pad ? 0 : smoothing / (row.length - 1);
           const q = k === target[t] ? 1 - smoothing + share : share;

@@ -33,18 +33,21 @@ function judge(world, name, src) {
   const cases = gate.cases(translator, src);
   const answers = cases.map((given) => {
     const answer = interpreter.call("_mine", name, given, scores);
-    if (interpreter.run("_result = _given != arguments(_json)")) throw refusal("changed");
+    if (interpreter.run("_result = _given != json.loads(_json)")) throw refusal("changed");
     return answer;
   });
-  const right = cases.map((given) => gate.right(given, translator, src));
-  const bad = cases.findIndex((_, i) => !same(name, answers[i], right[i]));
+  const differences = cases.map((given, i) =>
+    difference(name, answers[i], gate.right(given, translator, src)),
+  );
+  const bad = differences.findIndex(Boolean);
   if (bad < 0) return { right: true };
   const mistake = mistakeOf(world, name, src);
   if (mistake) return { mistake };
-  if (name === "rate")
-    return { asked: cases[bad].join(", "), mine: answers[bad], expected: right[bad] };
-  const masked = name === "attention" && bad > 0;
-  return { masked, ...difference(name, answers[bad], right[bad]) };
+  return {
+    masked: name === "attention" && bad > 0,
+    asked: name === "rate" && cases[bad].join(", "),
+    ...differences[bad],
+  };
 }
 
 /** The first mistake with which a right function gives what the reader's gives, if there is one.
@@ -55,29 +58,25 @@ function mistakeOf({ interpreter, translator, forms }, name, src) {
   const answers = asked.map((given) => interpreter.call("_mine", name, given, fewScores));
   const form = forms[name].find(([, text]) => {
     interpreter.load("_theirs", text);
-    return asked.every((given, i) =>
-      same(name, answers[i], interpreter.call("_theirs", name, given, fewScores)),
+    return !asked.some((given, i) =>
+      difference(name, answers[i], interpreter.call("_theirs", name, given, fewScores)),
     );
   });
   return form?.[0];
 }
 
-function same(/** @type {string} */ name, /** @type {Value} */ answer, /** @type {Value} */ right) {
-  const [x, y] = [flat(answer), flat(right)];
-  const hasShape = shapes(name, answer) === shapes(name, right) && x.length === y.length;
-  return hasShape && placeOfError(x, y) < 0;
-}
-
-/** @param {string} name @param {Value} answer @param {Value} right @returns {Judgement} */
+/** Null if there is none but rounding.
+ *  @param {string} name @param {Value} answer @param {Value} right @returns {Judgement | null} */
 function difference(name, answer, right) {
   const [x, y] = [flat(answer), flat(right)];
-  const [shape, wanted] = [shapes(name, answer), shapes(name, right)];
-  if (shape !== wanted || x.length !== y.length) return { shape, wanted };
-  const count = x.filter((value) => !Number.isFinite(value)).length;
-  if (count) return { infinite: true, count, all: x.length };
+  const shape = { mine: shapes(name, answer), right: shapes(name, right) };
+  if (shape.mine !== shape.right || x.length !== y.length) return { shape };
   const at = placeOfError(x, y);
+  if (at < 0) return null;
   const width = shapeOf(right).at(-1) || 1;
   return {
+    count: x.filter((value) => !Number.isFinite(value)).length, // of all
+    all: x.length,
     row: Math.floor(at / width),
     column: at % width,
     mine: x[at],

@@ -1,6 +1,7 @@
 // The live model with the reader's function in it.
 
 import { greedyDecode } from "../model/decoding.js";
+import { LayerNorm } from "../model/layers.js";
 import { BOS, EOS } from "../model/tokeniser.js";
 import { liveScores } from "./gates.js";
 
@@ -21,7 +22,7 @@ export function plug({ interpreter, translator, progress }, name, src) {
     progress();
     return interpreter.call("_mine", name, given);
   };
-  const changes = CHANGES[name]?.(model, call, interpreter) ?? [];
+  const changes = CHANGES[name]?.(model, call) ?? [];
   const before = changes.map(([owner, method]) => owner[method]);
   for (const [owner, method, value] of changes) owner[method] = value;
   try {
@@ -38,27 +39,26 @@ export function plug({ interpreter, translator, progress }, name, src) {
   }
 }
 
-/** @type {Record<string, (
- *    model: any, call: Call, interpreter: Interpreter) => Change[]>} */
+/** @type {Record<string, (model: Model, call: Call) => Change[]>} */
 const CHANGES = {
-  attention(model, call, interpreter) {
-    const heads = ["encoder", "decoder", "cross"].flatMap((kind) => model.heads(kind));
-    const attention = asAttention(call, interpreter);
-    return heads.map((attn) => [attn, "own", attention]);
+  attention(model, call) {
+    const kinds = /** @type {Kind[]} */ (["encoder", "decoder", "cross"]);
+    const attention = asAttention(call);
+    return kinds.flatMap((kind) => model.heads(kind)).map((attn) => [attn, "own", attention]);
   },
-  layer_norm(model, call) {
-    const norms = [model.encoder, model.decoder].flatMap(({ norm, layers }) => [
+  layer_norm({ encoder, decoder }, call) {
+    const norms = [encoder, decoder].flatMap(({ norm, layers }) => [
       norm,
-      ...layers.flatMap((/** @type {any} */ layer) =>
-        layer.sublayer.map((/** @type {any} */ sublayer) => sublayer.norm),
-      ),
+      ...layers.flatMap(({ sublayer }) => sublayer.map((connection) => connection.norm)),
     ]);
-    return norms.map((norm) => [
-      norm,
-      "forward",
-      (/** @type {Float32Array[]} */ x) =>
-        call([x.map((row) => [...row]), [...norm.gain], [...norm.bias]]).map(asFloats),
-    ]);
+    return norms
+      .filter((norm) => norm instanceof LayerNorm) // a post-norm model's stacks end without one
+      .map((norm) => [
+        norm,
+        "forward",
+        (/** @type {Vectors} */ x) =>
+          call([x.map((row) => [...row]), [...norm.gain], [...norm.bias]]).map(asFloats),
+      ]);
   },
   positions(model, call) {
     const table = call([LONGEST_SENTENCE, model.config.d_model]);
@@ -68,29 +68,15 @@ const CHANGES = {
 
 const asFloats = (/** @type {number[]} */ row) => Float32Array.from(row);
 
-/** The reader's attention in place of model/attention.js's, for many queries at a time. Keys and
- *  values stay in Python: a step sends those of the newest token alone. */
-function asAttention(/** @type {Call} */ call, /** @type {Interpreter} */ interpreter) {
-  /** @type {Map<Float32Array[], { id: number, counts: Record<number, number> }>} how many rows
-   *    Python has, by their first column */
-  const sent = new Map();
-  interpreter.run("_kept.clear()");
-  /** @param {Float32Array[]} x @param {number} start @param {number} width */
-  const kept = (x, start, width) => {
-    const { id, counts } = sent.get(x) ?? { id: sent.size, counts: {} };
-    sent.set(x, { id, counts });
-    const name = `${id} ${start}`;
-    const rows = x.slice(counts[start] ?? 0).map((row) => slice(row, start, width));
-    counts[start] = x.length;
-    return { name, rows };
-  };
-  /** @type {OwnAttention} */
+/** The reader's attention in place of model/attention.js's, for many queries at a time.
+ *  @returns {OwnAttention} */
+function asAttention(/** @type {Call} */ call) {
   return (queries, { keys, values, hidden }, [keyStart, keyWidth, valueStart, valueWidth]) => {
     const seen = keys.map((_, s) => !hidden?.has(s));
     const outputs = call([
-      queries.map((query) => slice(query, keyStart, keyWidth)),
-      kept(keys, keyStart, keyWidth),
-      kept(values, valueStart, valueWidth),
+      slices(queries, keyStart, keyWidth),
+      slices(keys, keyStart, keyWidth),
+      slices(values, valueStart, valueWidth),
       hidden ? queries.map(() => seen) : null,
     ]);
     const weights = new Float64Array(keys.length); // which the reader's function doesn't tell
@@ -102,5 +88,5 @@ function asAttention(/** @type {Call} */ call, /** @type {Interpreter} */ interp
   };
 }
 
-/** @param {Float32Array} row @param {number} start @param {number} width */
-const slice = (row, start, width) => [...row.subarray(start, start + width)];
+/** @param {Vectors} rows @param {number} start @param {number} width */
+const slices = (rows, start, width) => rows.map((row) => [...row.subarray(start, start + width)]);

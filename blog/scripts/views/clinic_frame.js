@@ -1,15 +1,16 @@
 // The document of the clinic, in its frame.
 
 import source from "bundle:../learn/clinic.js";
-import { el, watch } from "../page/dom.js";
+import { el } from "../page/dom.js";
 import { shrink } from "../page/in_frame.js";
 import { say } from "../page/language.js";
 import { asker } from "../page/worker.js";
-import { describe_result, describe_verdict, make_screen } from "./clinic_screen.js";
+import * as screen from "./clinic_screen.js";
 import * as Words from "./clinic_words.js";
 
 /** @import { Order } from "../learn/clinic.js" */
 
+const { $ } = screen;
 const { ORDERS, curve_is_ill, is_ill, last_loss } = Words;
 
 /** A patient while it is here: what is left of the points, and what was measured by each test that
@@ -20,6 +21,9 @@ const { ORDERS, curve_is_ill, is_ill, last_loss } = Words;
 const POINTS = 10;
 const PRICE_OF_A_WRONG_NAME = 3;
 const DAY_MS = 864e5;
+
+/** @param {Patient} patient @returns {Visit} */
+const visit_of = (patient) => ({ patient, points: POINTS, results: {}, closed: false });
 
 const name_of = (/** @type {Patient} */ { slip }) => slip ?? "healthy";
 
@@ -37,9 +41,7 @@ function result_of_row(/** @type {string} */ test, /** @type {Patient} */ patien
 /** On a phone it is far below; by then the frame has grown. @param {Element} element */
 const reveal = (element) => setTimeout(() => element.scrollIntoView({ block: "nearest" }), 100);
 
-export class Clinic {
-  /** @type {Visit | null} */
-  visit = null;
+class Clinic {
   /** @type {Set<Patient>} who was here */
   treated = new Set();
   /** @type {Map<Patient, number>} of each that was finished the points, 0 without the name */
@@ -50,11 +52,17 @@ export class Clinic {
   constructor(/** @type {Patient[]} */ rows, /** @type {Catalogue} */ catalogue) {
     this.rows = rows;
     this.catalogue = catalogue;
-    this.screen = make_screen(this, catalogue.mistakes);
-    this.show();
-    watch([this.screen.curve.element], (isNear) => {
-      if (!this.visit && isNear) this.admit(rows[Math.floor(Date.now() / DAY_MS) % rows.length]);
-    });
+    screen.draw_screen(catalogue.mistakes);
+    this.listen();
+    this.visit = visit_of(rows[Math.floor(Date.now() / DAY_MS) % rows.length]);
+    this.admit();
+  }
+
+  listen() {
+    $("next").onclick = () => this.admit_next();
+    $("name").onclick = () => this.name();
+    $("tell").onclick = () => this.close(false);
+    for (const button of screen.order_buttons()) button.onclick = () => this.order(button);
   }
 
   // --- a patient ---
@@ -67,28 +75,29 @@ export class Clinic {
 
   /** One that wasn't here, as long as there are others; a healthy one's curve isn't ill. */
   admit_next() {
-    const level = Number(this.screen.level.value);
+    const level = Number($("level").value);
     const fit = this.rows.filter((row) =>
       row.slip ? this.level_of(row.slip, row) === level : level > 0,
     );
     const fresh = fit.filter((row) => !this.treated.has(row));
-    const choice = fresh.length ? fresh : fit.filter((row) => row !== this.visit?.patient);
-    this.admit(choice[Math.floor(Math.random() * choice.length)]);
+    const choice = fresh.length ? fresh : fit.filter((row) => row !== this.visit.patient);
+    this.visit = visit_of(choice[Math.floor(Math.random() * choice.length)]);
+    this.admit();
   }
 
-  healthy_like = (/** @type {Patient} */ { seed }) =>
-    /** @type {Patient} */ (this.rows.find((row) => !row.slip && row.seed === seed));
+  /** The one with the same seed and another mistake, or none. Each seed has all. */
+  twin = (/** @type {Patient} */ { seed }, name = "healthy") =>
+    /** @type {Patient} */ (this.rows.find((row) => row.seed === seed && name_of(row) === name));
 
-  admit(/** @type {Patient} */ patient) {
-    const { screen } = this;
-    this.visit = { patient, points: POINTS, results: {}, closed: false };
+  admit() {
+    const { patient } = this.visit;
     this.treated.add(patient);
     shrink();
-    screen.told.replaceChildren();
-    screen.names.value = "";
-    for (const button of Object.values(screen.orders)) button.ariaPressed = "false";
-    screen.curve.draw(patient.losses, this.healthy_like(patient).losses);
-    screen.facts.textContent = say(
+    $("told").replaceChildren();
+    $("names").value = "";
+    for (const button of screen.order_buttons()) button.ariaPressed = "false";
+    screen.draw_curves(patient, this.twin(patient));
+    $("facts").textContent = say(
       "Loss at the end {loss}. Of the letters of held-out numbers, {share} are right if it reads the reference before each.",
       { loss: last_loss(patient).toFixed(3), share: Words.share(patient.forced) },
     );
@@ -96,13 +105,11 @@ export class Clinic {
   }
 
   show() {
-    const { visit, screen } = this;
-    const points = Math.max(0, visit?.points ?? 0);
-    screen.state.textContent = visit
-      ? say("{points} of {most} points", { points, most: POINTS })
-      : "";
+    const { visit } = this;
+    const points = Math.max(0, visit.points);
+    $("state").textContent = say("{points} of {most} points", { points, most: POINTS });
     const scores = [...this.cases.values()];
-    screen.tally.textContent = scores.length
+    $("tally").textContent = scores.length
       ? say("named so far: {named} of {all}, with {points} of {most} points", {
           named: scores.filter(Boolean).length,
           all: scores.length,
@@ -110,34 +117,33 @@ export class Clinic {
           most: POINTS * scores.length,
         })
       : "";
-    for (const button of Object.values(screen.orders)) button.disabled = !visit;
-    for (const control of [screen.names, screen.name, screen.tell])
-      control.disabled = visit?.closed ?? true;
+    for (const name of ["names", "name", "tell"]) $(name).disabled = visit.closed;
   }
 
   tell(/** @type {string} */ className, /** @type {...(Node | string)} */ ...content) {
     const card = el("div", { className }, ...content);
-    this.screen.told.append(card);
+    $("told").append(card);
     return card;
   }
 
   // --- tests ---
 
-  async order(/** @type {string} */ test) {
+  async order(/** @type {HTMLButtonElement} */ button) {
     const { visit, catalogue } = this;
-    if (!visit || test in visit.results) return;
+    const { test = "" } = button.dataset;
+    if (test in visit.results) return;
     visit.results[test] = null;
     const [title, price] = ORDERS[test];
     // a point is left for the name
     if (!visit.closed) visit.points = Math.max(1, visit.points - price);
-    this.screen.orders[test].ariaPressed = "true";
+    button.ariaPressed = "true";
     const card = this.tell("clinic-result", el("strong", {}, title), " …");
     card.id = `result-${test}`;
     this.show();
     const result = await this.result_of(test, visit.patient);
     if (visit !== this.visit) return;
     visit.results[test] = result.measured;
-    card.replaceChildren(...describe_result(test, result, catalogue.tests, visit.patient));
+    card.replaceChildren(...screen.describe_result(test, result, catalogue.tests, visit.patient));
     reveal(card);
   }
 
@@ -147,19 +153,18 @@ export class Clinic {
   // --- the name ---
 
   name() {
-    const { visit, screen } = this;
-    const { value, selectedOptions } = screen.names;
-    if (!visit) return;
-    if (!value) return screen.names.focus();
+    const { visit, catalogue } = this;
+    const { value } = $("names");
+    if (!value) return $("names").focus();
     if (value === name_of(visit.patient)) return this.close(true);
     visit.points -= PRICE_OF_A_WRONG_NAME;
-    const [name, points] = [selectedOptions[0].textContent, Math.max(0, visit.points)];
+    const name = screen.label_of(catalogue.mistakes[value]);
+    const points = Math.max(0, visit.points);
     const text = say("It isn't “{name}”. Points left: {points}.", { name, points });
     const why = el("span");
     const card = this.tell("clinic-result wrong", text, " ", why);
-    const { seed } = visit.patient;
-    const other = this.rows.find((row) => name_of(row) === value && row.seed === seed);
-    if (other) this.contrast(visit, other).then((reason) => (why.textContent = reason));
+    const other = this.twin(visit.patient, value);
+    this.contrast(visit, other).then((reason) => (why.textContent = reason));
     reveal(card);
     if (visit.points <= 0) this.close(false);
     this.show();
@@ -193,19 +198,18 @@ export class Clinic {
 
   /** @param {boolean} right whether it was named */
   close(right) {
-    const { visit, screen, catalogue } = this;
-    if (!visit) return;
+    const { visit, catalogue } = this;
     const { patient } = visit;
     // once: who comes again is known
     this.cases.set(patient, this.cases.get(patient) ?? (right ? visit.points : 0));
     visit.closed = true;
     const points = right ? visit.points : null;
-    const verdict = describe_verdict(patient, this.healthy_like(patient), catalogue, points);
+    const verdict = screen.describe_verdict(patient, this.twin(patient), catalogue, points);
     const card = this.tell("clinic-result", ...verdict);
     card.id = "clinic-verdict";
     this.show();
     reveal(card);
-    screen.next.focus({ preventScroll: true });
+    $("next").focus({ preventScroll: true });
   }
 }
 

@@ -1,113 +1,82 @@
 // What there is on the screen of the clinic, and the cards that are put there.
 
-import { button, el, rowsOf } from "../page/dom.js";
+import { all, button, byId, el, rowsOf } from "../page/dom.js";
 import { say } from "../page/language.js";
 import { curve, put, shape, words } from "../page/svg.js";
 import * as Words from "./clinic_words.js";
-import { examples_of, note, row } from "./frame_parts.js";
-
-/** @import { Clinic } from "./clinic_frame.js" */
+import { examples_of } from "./frame_parts.js";
 
 const { ORDERS } = Words;
+const HEALTHY = say("nothing: it is healthy");
+
+/** @param {Mistake | undefined} mistake none of a healthy patient */
+export const label_of = (mistake) => mistake?.label ?? HEALTHY;
+
+const levels = Words.LEVELS.map(
+  (name, i) => `<option value="${i}"${i === 1 ? " selected" : ""}>${name}</option>`,
+);
+const orders = Object.entries(ORDERS).map(
+  ([test, [name, price, title]]) =>
+    `<button type="button" data-test="${test}" title="${title}">${name} −${price}</button>`,
+);
+
+const SCREEN = `
+  <div class="learn-row">
+    <strong>${say("The clinic")}</strong> <button type="button" id="clinic-next">${say("Next patient")}</button>
+    <label>${say("Level of the next patient")} <select id="clinic-level">${levels.join("")}</select></label>
+    <span id="clinic-state"></span> <span class="learn-note" id="clinic-tally"></span>
+  </div>
+  <p class="learn-note">${say`Each patient is the small model of German numbers, trained beforehand with one mistake in it, or with none. Order tests, name the mistake, and keep as many of your ten points as you can: a wrong name costs three. Words are letters and digits here.`}</p>
+  <div class="learn-parts">
+    <div><svg id="clinic-curve" viewBox="0 0 340 140" role="img" aria-label="${say("Loss over the updates, and a healthy one's")}"></svg>
+      <p class="learn-note">${say("The training loss; dotted: a healthy model with the same seed.")}</p></div>
+    <div><p id="clinic-facts"></p>
+      <div class="learn-row" id="clinic-orders">${orders.join("")}</div>
+      <div class="learn-row">
+        <select id="clinic-names" aria-label="${say("What is wrong with it?")}">
+          <option value="">${say("What is wrong with it?")}</option>
+          <optgroup label="${say("Nothing")}"><option value="healthy">${HEALTHY}</option></optgroup>
+        </select>
+        <button type="button" id="clinic-name">${say("Name it")}</button> <button type="button" id="clinic-tell">${say("Tell me")}</button>
+      </div></div>
+  </div>
+  <div id="clinic-told" aria-live="polite"></div>`;
+
+/** An element of the screen, which is drawn before. @param {string} name */
+export const $ = (name) => /** @type {Control} */ (byId(`clinic-${name}`));
+export const order_buttons = () =>
+  /** @type {HTMLButtonElement[]} */ (all("#clinic-orders button"));
+
+const patient_curve = curve(2.2, "none", "link");
+const healthy_curve = curve(1.4, "1.5 2.5", "ink");
+
+/** @param {Catalogue["mistakes"]} mistakes */
+export function draw_screen(mistakes) {
+  /** @param {number} x @param {number} y @param {string} text */
+  const axis_label = (x, y, text) => words(x, y, text, { "text-anchor": "end", "font-size": 9 });
+  document.body.innerHTML = SCREEN;
+  $("curve").append(
+    shape("path", { d: "M30 6V120H336", fill: "none", stroke: "var(--rule)" }),
+    ...[0, 1, 2, 3, 4].map((loss) => axis_label(26, 123 - 28 * loss, String(loss))),
+    axis_label(336, 133, say("2,500 updates")),
+    ...[healthy_curve, patient_curve],
+  );
+  const groups = Object.groupBy(Object.entries(mistakes), ([, { group }]) => group);
+  for (const [label, entries = []] of Object.entries(groups)) {
+    const options = entries.map(([name, mistake]) => new Option(mistake.label, name));
+    $("names").append(el("optgroup", { label }, ...options));
+  }
+}
 
 /** The points of losses, of 60 stretches. @returns {[number, number][]} */
-const points = (/** @type {number[]} */ losses) =>
+const points_of = (/** @type {Patient} */ { losses }) =>
   losses.map((loss, i) => [30 + 5.1 * (i + 0.5), 120 - 28 * Math.min(4, loss)]);
 
-/** The training loss, beside that of a healthy model. */
-function make_curve() {
-  const patient = curve(2.2, "none", "link");
-  const healthy = curve(1.4, "1.5 2.5", "ink");
-  /** @param {number} x @param {number} y @param {string} text */
-  const label = (x, y, text) => words(x, y, text, { "text-anchor": "end", "font-size": 9 });
-  const element = shape(
-    "svg",
-    {
-      id: "clinic-curve",
-      viewBox: "0 0 340 140",
-      role: "img",
-      "aria-label": say("Loss over the updates, and a healthy one's"),
-    },
-    shape("path", { d: "M30 6V120H336", fill: "none", stroke: "var(--rule)" }),
-    ...[0, 1, 2, 3, 4].map((loss) => label(26, 123 - 28 * loss, String(loss))),
-    label(336, 133, say("2,500 updates")),
-    ...[healthy, patient],
-  );
-  function draw(/** @type {number[]} */ losses, /** @type {number[]} */ well) {
-    put(patient, points(losses));
-    put(healthy, points(well));
-  }
-  return { element, draw };
-}
-
-/** The names of the mistakes, in groups. @param {Catalogue["mistakes"]} mistakes */
-function select_names(mistakes) {
-  const group = (/** @type {string} */ label, /** @type {[string, string][]} */ names) =>
-    el("optgroup", { label }, ...names.map(([value, text]) => el("option", { value }, text)));
-  const question = say("What is wrong with it?");
-  const groups = Object.groupBy(Object.entries(mistakes), ([, mistake]) => mistake.group);
-  return el(
-    "select",
-    { id: "clinic-names", ariaLabel: question },
-    el("option", { value: "" }, question),
-    group(say("Nothing"), [["healthy", say("nothing: it is healthy")]]),
-    ...Object.entries(groups).map(([label, entries = []]) =>
-      group(
-        label,
-        entries.map(([name, mistake]) => [name, mistake.label]),
-      ),
-    ),
-  );
-}
-
-/** All that the reader can do, as elements. */
-function controls(/** @type {Clinic} */ clinic, /** @type {Catalogue["mistakes"]} */ mistakes) {
-  const levels = Words.LEVELS.map((name, i) =>
-    el("option", { value: `${i}`, selected: i === 1 }, name),
-  );
-  /** @type {Record<string, HTMLButtonElement>} */
-  const orders = {};
-  for (const [test, [name, price, title]] of Object.entries(ORDERS))
-    orders[test] = button(`${name} −${price}`, () => clinic.order(test), { title });
-  return {
-    level: el("select", { id: "clinic-level" }, ...levels),
-    next: button(say("Next patient"), () => clinic.admit_next(), { id: "clinic-next" }),
-    orders,
-    names: select_names(mistakes),
-    name: button(say("Name it"), () => clinic.name(), { id: "clinic-name" }),
-    tell: button(say("Tell me"), () => clinic.close(false), { id: "clinic-tell" }),
-  };
-}
-
-const CAPTION = say("The training loss; dotted: a healthy model with the same seed.");
-const INTRODUCTION = say`Each patient is the small model of German numbers, trained beforehand with one mistake in it, or with none. Order tests, name the mistake, and keep as many of your ten points as you can: a wrong name costs three. Words are letters and digits here.`;
-
-/** @param {Clinic} clinic @param {Catalogue["mistakes"]} mistakes */
-export function make_screen(clinic, mistakes) {
-  const screen = {
-    ...controls(clinic, mistakes),
-    curve: make_curve(),
-    state: el("span", { id: "clinic-state" }),
-    tally: el("span", { className: "learn-note" }),
-    facts: el("p", { id: "clinic-facts" }),
-    told: el("div", { id: "clinic-told", ariaLive: "polite" }),
-  };
-  const { level, next, orders, names, name, tell, state, tally } = screen;
-  const levels = el("label", {}, say("Level of the next patient"), " ", level);
-  const tests = row(...Object.values(orders));
-  tests.id = "clinic-orders";
-  document.body.append(
-    row(el("strong", {}, say("The clinic")), next, levels, state, tally),
-    note(INTRODUCTION),
-    el(
-      "div",
-      { className: "learn-parts" },
-      el("div", {}, screen.curve.element, note(CAPTION)),
-      el("div", {}, screen.facts, tests, row(names, name, tell)),
-    ),
-    screen.told,
-  );
-  return screen;
+/** The training loss, beside that of a healthy model.
+ *  @param {Patient} patient @param {Patient} healthy */
+export function draw_curves(patient, healthy) {
+  put(patient_curve, points_of(patient));
+  put(healthy_curve, points_of(healthy));
 }
 
 // --- what a test has measured ---
@@ -152,6 +121,9 @@ function draw_bars(/** @type {Record<string, number>} */ bars) {
   ]);
   return el("table", { className: "clinic-bars" }, ...rowsOf(rows));
 }
+
+const note = (/** @type {string} */ textContent) =>
+  el("p", { className: "learn-note", textContent });
 
 /** What a card says of a test.
  *  @param {string} test @param {Examination} result @param {Catalogue["tests"]} tests
@@ -203,8 +175,8 @@ function explained(patient, healthy, { mistakes, tests }) {
 /** @param {Patient} patient @param {Patient} healthy one with the same seed
  *  @param {Catalogue} catalogue @param {number | null} points left, null if it wasn't named */
 export function describe_verdict(patient, healthy, catalogue, points) {
-  const mistake = patient.slip === null ? null : catalogue.mistakes[patient.slip];
-  const name = mistake?.label ?? say("nothing: it is healthy");
+  const mistake = patient.slip === null ? undefined : catalogue.mistakes[patient.slip];
+  const name = label_of(mistake);
   const verdict =
     points === null
       ? say("It was this: {name}.", { name })

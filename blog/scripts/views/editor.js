@@ -80,9 +80,9 @@ class Editor {
       field.value = this.stub;
       keep(name, this.stub);
     });
-    const fold = el(
+    return el(
       "details",
-      { className: "write-it", id: `write-${name}` },
+      { className: "write-it", id: `write-${name}`, "data-function": name },
       el("summary", { textContent: say("Write it yourself: {name}", { name }) }),
       el("p", {
         textContent: `${task} ${say("Python in plain lists. It is compared with the live model, for your sentence. Escape, then Tab, leaves the field.")} ${say("MicroPython, a small Python without packages, runs your function.")}`,
@@ -91,8 +91,6 @@ class Editor {
       el("div", { className: "controls" }, check, stop, put, take, again),
       output,
     );
-    fold.dataset.function = name;
-    return fold;
   }
 
   /** Ask a gate, or put the function into the model. @param {boolean} plugged */

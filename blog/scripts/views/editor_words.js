@@ -2,16 +2,12 @@
 
 import { say } from "../page/language.js";
 
-/** @typedef {{ right: boolean, words: string }} Verdict */
-
 /** @param {Answer} answer @param {string} sentence that it was tried with
- *  @param {string} code the reader's @returns {Verdict} */
+ *  @param {string} code the reader's */
 export function verdictOf(answer, sentence, code) {
-  if (answer.result?.right) {
-    const words = say("Right, for “{sentence}” and for the awkward cases.", { sentence });
-    return { right: true, words };
-  }
-  return { right: false, words: complaint(answer, code) };
+  const right = Boolean(answer.result?.right);
+  const praise = say("Right, for “{sentence}” and for the awkward cases.", { sentence });
+  return { right, words: right ? praise : complaint(answer, code) };
 }
 
 /** @param {Answer} answer @param {string} code */
@@ -20,12 +16,9 @@ function complaint({ result, error, line, late, stopped }, code) {
   if (late) return say("It didn't end within {seconds} seconds.", { seconds: late });
   if (error) return ofError(error, Number(line), code);
   if (result.mistake) return ofMistake(result.mistake);
-  if (result.infinite) return say("{count} of {all} numbers aren't finite.", result);
-  if ("shape" in result)
-    return say("The result has the shape ({mine}), and should have ({right}).", {
-      mine: result.shape,
-      right: result.wanted,
-    });
+  if (result.count && !result.asked) return say("{count} of {all} numbers aren't finite.", result);
+  if (result.shape)
+    return say("The result has the shape ({mine}), and should have ({right}).", result.shape);
   return ofNumbers(result);
 }
 
@@ -47,17 +40,18 @@ function ofMistake(name) {
 }
 
 function ofNumbers(/** @type {import("../python/judge.js").Judgement} */ result) {
-  const [mine, right, largest] = [result.mine, result.expected, result.largest ?? 0].map((value) =>
+  const [mine, right, largest] = [result.mine, result.expected, result.largest].map((value) =>
     String(Number(value.toPrecision(5))),
   );
+  const values = { ...result, mine, right, largest };
   if (result.asked)
     return say(
       "For the arguments {asked} it gives {mine} instead of {right}. No mistake that I know gives this.",
-      { asked: result.asked, mine, right },
+      values,
     );
   const where = say(
     "Row {row}, column {column} is {mine} instead of {right}; the largest error is {largest}. No mistake that I know gives this.",
-    { row: result.row, column: result.column, mine, right, largest },
+    values,
   );
   if (!result.masked) return where;
   return `${say("Without a mask it's right, with one it isn't.")} ${where}`;

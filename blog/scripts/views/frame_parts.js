@@ -2,12 +2,6 @@
 
 import { el, rowsOf } from "../page/dom.js";
 
-export const note = (/** @type {string} */ textContent) =>
-  el("p", { className: "learn-note", textContent });
-
-/** @param {...Node} content */
-export const row = (...content) => el("div", { className: "learn-row" }, ...content);
-
 /** @param {string[][]} examples source, target, and what was written */
 export const examples_of = (examples) =>
   rowsOf(

@@ -12,7 +12,6 @@ import { endOf } from "../page/sentence.js";
 const sectionOf = (heading) => document.getElementById(heading)?.closest("section");
 
 export function startFrames() {
-  if (typeof Worker === "undefined") return;
   const task = sectionOf("a-second-task-german-numbers");
   if (task) ownDocument(task, "trainer", say("A model that learns"), trainer, linesOf("learned"));
   const loss = sectionOf("what-the-loss-can-t-see");

@@ -44,7 +44,7 @@ function lines_of(line) {
 
 export function startOneScreen() {
   const section = document.getElementById("run-it-here")?.closest("section");
-  if (!section || typeof Worker === "undefined") return;
+  if (!section) return;
   const settings = SETTINGS_HERE; // put in by listing.py
   section.append(el("div", { id: "run-here", innerHTML: PLACE }));
   const button = byId("run-button");

@@ -1,11 +1,11 @@
 // The trainer's chart: the loss above, the rate below, each with its axis.
 
+import { PEAK } from "../learn/tasks.js";
 import { say } from "../page/language.js";
 import { curve, put, shape, words } from "../page/svg.js";
 
+/** @import { Update } from "../learn/tasks.js" */
 /** A place in the chart. @typedef {[number, number]} Point */
-/** An update: its number, the loss before it, and its rate.
- *  @typedef {[number, number, number]} Update */
 
 const LEFT = 40;
 const WIDTH = 294;
@@ -14,9 +14,12 @@ const LOSS_HEIGHT = 118;
 const HIGHEST_LOSS = 4;
 const RATE_FLOOR = 182;
 const RATE_HEIGHT = 36;
+const HIGHEST_RATE = 3 * PEAK;
 
 const loss_y = (/** @type {number} */ loss) =>
   LOSS_FLOOR - LOSS_HEIGHT * Math.min(1, loss / HIGHEST_LOSS);
+const rate_y = (/** @type {number} */ rate) =>
+  RATE_FLOOR - RATE_HEIGHT * Math.min(1, rate / HIGHEST_RATE);
 
 /** @param {number} x @param {number} y @param {string} text */
 const label = (x, y, text, anchor = "end") =>
@@ -35,24 +38,18 @@ export class Chart {
   above = label(LEFT + WIDTH / 2, RATE_FLOOR - RATE_HEIGHT + 12, "", "middle");
   total = 1;
 
-  /** @param {Element} svg @param {number} peak of the usual rate */
-  constructor(svg, peak) {
-    this.peak = peak;
-    this.highest_rate = 3 * peak;
+  constructor(/** @type {Element} */ svg) {
     const axes = `M${LEFT} 6V${LOSS_FLOOR}H${LEFT + WIDTH}M${LEFT} ${RATE_FLOOR - RATE_HEIGHT}V${RATE_FLOOR}H${LEFT + WIDTH}`;
     svg.append(
       shape("path", { d: axes, fill: "none", stroke: "var(--rule)" }),
       ...[0, 1, 2, 3, 4].map((loss) => label(LEFT - 4, loss_y(loss) + 3, String(loss))),
-      ...[0, peak].map((rate) =>
-        label(LEFT - 4, this.rate_y(rate) + 3, rate.toFixed(rate ? 4 : 0)),
-      ),
+      label(LEFT - 4, rate_y(0) + 3, "0"),
+      label(LEFT - 4, rate_y(PEAK) + 3, PEAK.toFixed(4)),
       ...[this.middle, this.end, this.guessing, this.above],
       ...[this.rate, this.whole, this.lacking, this.before, this.loss],
     );
   }
 
-  /** @param {number} rate */
-  rate_y = (rate) => RATE_FLOOR - RATE_HEIGHT * Math.min(1, rate / this.highest_rate);
   step_x = (/** @type {number} */ step) => LEFT + (WIDTH * step) / this.total;
 
   /** @param {Update[]} updates @returns {Point[]} */
@@ -66,7 +63,7 @@ export class Chart {
     put(this.loss, this.points_of_losses(updates));
     put(
       this.rate,
-      updates.map(([step, , rate]) => [this.step_x(step), this.rate_y(rate)]),
+      updates.map(([step, , rate]) => [this.step_x(step), rate_y(rate)]),
     );
   }
 
@@ -81,12 +78,11 @@ export class Chart {
     put(this.lacking, this.points_of_stretches(lacking));
     this.middle.textContent = (total / 2).toLocaleString("en");
     this.end.textContent = say("{n} updates", { n: total.toLocaleString("en") });
-    const loss = Math.log(tokens || 20);
+    const loss = Math.log(tokens);
     this.guessing.setAttribute("y", `${loss_y(loss) - 4}`);
-    this.guessing.textContent = tokens
-      ? say("{loss}: guessing among {count} tokens", { loss: loss.toFixed(2), count: tokens })
-      : "";
+    const values = { loss: loss.toFixed(2), count: tokens };
+    this.guessing.textContent = say("{loss}: guessing among {count} tokens", values);
     this.above.textContent =
-      highest > this.highest_rate ? say("up to {rate}", { rate: highest.toFixed(3) }) : "";
+      highest > HIGHEST_RATE ? say("up to {rate}", { rate: highest.toFixed(3) }) : "";
   }
 }

@@ -5,14 +5,13 @@ import { PEAK, WHOLE } from "../learn/tasks.js";
 import { percent, watch } from "../page/dom.js";
 import { shrink } from "../page/in_frame.js";
 import { say } from "../page/language.js";
-import { startWorker } from "../page/worker.js";
+import { asker } from "../page/worker.js";
 import { examples_of } from "./frame_parts.js";
 import { Chart } from "./trainer_curve.js";
 import { $, draw_map, draw_screen, inputs, TASKS, text_of, WHY } from "./trainer_screen.js";
 
-/** @import { Settings } from "../learn/tasks.js" */
+/** @import { Settings, Update } from "../learn/tasks.js" */
 /** @import { Message, Report } from "../learn/trainer_worker.js" */
-/** @import { Update } from "./trainer_curve.js" */
 /** Settings that differ from the whole model's. @typedef {Record<string, unknown>} Change */
 /** A training that was made beforehand: a row of learned.jsonl.
  *  @typedef {{ task: string, seed: number, change: Change, losses: number[],
@@ -20,6 +19,7 @@ import { $, draw_map, draw_screen, inputs, TASKS, text_of, WHY } from "./trainer
 
 /** @type {Record<string, number | boolean>} */
 const USUAL = WHOLE;
+const TURN_MS = 250;
 const LONGEST_WAIT_MS = 100; // for a drawing
 const MOST_POINTS = 400; // of a curve
 const FEW_POINTS = 9; // a run with more is kept beside the next one
@@ -27,27 +27,31 @@ const FEW_POINTS = 9; // a run with more is kept beside the next one
 const text_of_change = (/** @type {Change} */ change) =>
   JSON.stringify(Object.entries(change).sort());
 
-/** @param {number} number the run's */
-const fresh_run = (number, task = "") => ({
-  number,
+const fresh_run = (task = "") => ({
   task,
-  /** @type {Update[]} every so many of the updates */
+  /** @type {Update[]} every so many of them */
   curve: [],
   every: 1,
-  total: 1,
-  running: false,
-  tokens: 0,
+  training: false,
 });
 
+/** Once what was reported is on the screen. WebKit draws a frame as seldom as three times a second,
+ *  so it doesn't wait long where somebody looks. */
+const drawn = () =>
+  new Promise((go) => {
+    requestAnimationFrame(() => requestAnimationFrame(go));
+    setTimeout(() => document.hidden || go(null), LONGEST_WAIT_MS);
+  });
+
 class Trainer {
-  run = fresh_run(0);
-  /** @type {{ task: string, curve: Update[] } | null} */
-  run_before = null;
+  run = fresh_run();
+  run_before = fresh_run();
   seed = 0;
   wanted = false; // the reader wants it to train, in sight or not
-  /** @type {Worker | null} */
-  worker = null;
-  chart = new Chart($("curve"), PEAK);
+  in_sight = false;
+  /** @type {(message: Message) => Promise<Report>} */
+  worker = asker(source);
+  chart = new Chart($("curve"));
 
   constructor(/** @type {Row[]} */ rows) {
     this.rows = rows;
@@ -83,17 +87,34 @@ class Trainer {
 
   // --- a run ---
 
-  send = (/** @type {Message} */ message) => this.worker?.postMessage(message);
+  /** Have the worker do something; what it reports of this run is shown.
+   *  @param {Message} message */
+  async ask(message) {
+    const { run } = this;
+    if (!run.task) return; // not in sight yet
+    const report = await this.worker(message);
+    if (run === this.run) this.hear(report);
+  }
+
+  /** Turn by turn, each once the one before is on the screen: where processors are few, to train
+   *  and to draw at once would stutter. */
+  async train() {
+    const { run } = this;
+    if (run.training) return;
+    run.training = true;
+    while (this.wanted && this.in_sight && run === this.run) {
+      await this.ask({ train: TURN_MS });
+      await drawn();
+    }
+    run.training = false;
+  }
 
   begin(wanted = false) {
-    const { run } = this;
-    this.worker ??= startWorker(source, (/** @type {Report} */ report) => this.hear(report));
-    if (run.curve.length > FEW_POINTS) this.run_before = run;
-    const { total, tokens } = run;
-    this.run = { ...fresh_run(run.number + 1, $("task").value), total, tokens };
+    if (this.run.curve.length > FEW_POINTS) this.run_before = this.run;
+    this.run = fresh_run($("task").value);
     this.wanted = wanted;
-    this.send({ begin: this.settings(), number: this.run.number, own: this.own_text() });
-    if (wanted) this.send({ run: true });
+    this.ask({ begin: this.settings(), own: this.own_text() });
+    this.train();
     this.compare();
   }
 
@@ -110,46 +131,29 @@ class Trainer {
       : say("Nothing was trained beforehand with these settings.");
   }
 
-  /** What the worker reports. @param {Report} report */
-  hear(report) {
+  hear(/** @type {Report} */ report) {
     const { run } = this;
-    if (report.number !== run.number) return; // of the run before
-    run.curve.push(...report.losses.filter(([step]) => step % run.every === 0 || step === 1));
+    const finished = report.step >= report.total;
+    run.curve.push(...report.updates.filter(([step]) => step % run.every === 0 || step === 1));
     if (run.curve.length > MOST_POINTS) {
       run.every *= 2;
       run.curve = run.curve.filter(([step]) => step % run.every === 0);
     }
-    run.total = report.total;
-    run.running = report.running;
-    run.tokens = report.letters.length;
-    const last = report.losses.at(-1) ?? run.curve.at(-1);
-    this.wanted &&= report.step < run.total;
-    this.show_state(report, last);
-    if (report.score)
-      this.show_score(report.score, last?.[1] ?? Infinity, report.step >= run.total);
-    this.draw(report.step);
+    this.wanted &&= !finished;
+    const last = report.updates.at(-1) ?? run.curve.at(-1);
+    this.show_state(report, finished, last);
+    if (report.score) this.show_score(report.score, finished, last?.[1] ?? Infinity);
+    this.draw(report);
     this.show_own(report);
-    this.go_on_when_drawn(report.turn);
   }
 
-  /** The worker's next turn waits until this one is on the screen; WebKit draws a frame as seldom
-   *  as three times a second, so it doesn't wait long where somebody looks. */
-  go_on_when_drawn(/** @type {number} */ turn) {
-    const drawn = () => this.send({ drawn: turn }); // a second time it is of a turn that is over
-    requestAnimationFrame(() => requestAnimationFrame(drawn));
-    setTimeout(() => {
-      if (!document.hidden) drawn();
-    }, LONGEST_WAIT_MS);
-  }
-
-  /** @param {Report} report @param {Update | undefined} last */
-  show_state({ step, total, running }, last) {
-    const finished = step >= total;
-    $("run").textContent = running ? say("❚❚ Pause") : say("▶ Train");
+  /** @param {Report} report @param {boolean} finished @param {Update} [last] */
+  show_state({ step, total }, finished, last) {
+    $("run").textContent = this.wanted ? say("❚❚ Pause") : say("▶ Train");
     // a button that is disabled loses it
     if (finished && document.activeElement === $("run")) $("again").focus();
     $("run").disabled = $("step").disabled = finished;
-    $("state").ariaLive = running ? "off" : "polite";
+    $("state").ariaLive = this.wanted ? "off" : "polite";
     const [number, count] = [step, total].map((n) => n.toLocaleString("en"));
     const values = { seed: this.seed, step: number, total: count, loss: last?.[1].toFixed(3) };
     $("state").textContent = say(
@@ -160,21 +164,18 @@ class Trainer {
     );
   }
 
-  /** @param {NonNullable<Report["score"]>} score @param {number} loss @param {boolean} finished */
-  show_score({ exact, examples }, loss, finished) {
+  /** @param {NonNullable<Report["score"]>} score @param {boolean} finished @param {number} loss */
+  show_score({ exact, examples }, finished, loss) {
     const score = say("{share}% right", { share: (100 * exact).toFixed(0) });
     const wrong = exact < 1;
-    const lines = [
-      say(
-        wrong
-          ? "Of those it has never learned from: {score}. Below, the wrong ones first."
-          : "Of those it has never learned from: {score}",
-        { score },
-      ),
-    ];
-    const why = this.why(exact, loss, finished);
-    if (why) lines.push(WHY[why]);
-    $("exact").textContent = lines.join("\n");
+    const text = say(
+      wrong
+        ? "Of those it has never learned from: {score}. Below, the wrong ones first."
+        : "Of those it has never learned from: {score}",
+      { score },
+    );
+    const why = this.why(exact, finished, loss);
+    $("exact").textContent = why ? `${text}\n${WHY[why]}` : text;
     const texts = examples.map(({ source, target, written }) => [
       source,
       target,
@@ -183,15 +184,13 @@ class Trainer {
     $("examples").replaceChildren(...examples_of(texts));
   }
 
-  /** The missing part that explains what is seen. */
-  why(/** @type {number} */ exact, /** @type {number} */ loss, /** @type {boolean} */ finished) {
+  /** The missing part that explains what is seen.
+   *  @param {number} exact @param {boolean} finished @param {number} loss */
+  why(exact, finished, loss) {
     const blind = exact < 0.1 && loss < 0.1;
     const high = this.settings().rate > 1 && exact < 0.9;
-    const seen = blind
-      ? ["causal", "shift"]
-      : finished
-        ? ["warmup", "positions", ...(high ? ["rate"] : [])]
-        : [];
+    const at_the_end = finished ? ["warmup", "positions", ...(high ? ["rate"] : [])] : [];
+    const seen = blind ? ["causal", "shift"] : at_the_end;
     return Object.keys(this.change()).findLast((key) => seen.includes(key));
   }
 
@@ -202,9 +201,10 @@ class Trainer {
     draw_map($("map"), own);
   }
 
-  draw(/** @type {number} */ step) {
+  /** @param {Report} report */
+  draw({ step, total, tokens }) {
     const { run, chart, run_before } = this;
-    chart.total = run.total;
+    chart.total = total;
     chart.draw_run(run.curve);
     if (step > 0 && run.curve.length > FEW_POINTS) return; // the rest stays as it is
     const lacks = this.change();
@@ -212,9 +212,9 @@ class Trainer {
     chart.draw_background({
       whole: this.rows_with({})[0]?.losses ?? [],
       lacking: whole ? [] : (this.rows_with(lacks)[0]?.losses ?? []),
-      before: run_before?.task === run.task ? run_before.curve : [],
-      tokens: run.tokens,
-      highest: this.settings().rate * chart.peak,
+      before: run_before.task === run.task ? run_before.curve : [],
+      tokens,
+      highest: this.settings().rate * PEAK,
     });
   }
 
@@ -230,12 +230,13 @@ class Trainer {
 
   listen() {
     $("run").onclick = () => {
-      this.wanted = !this.run.running;
-      this.send({ run: this.wanted });
+      this.wanted = !this.wanted;
+      if (this.wanted) this.train();
+      else this.ask({});
     };
     $("step").onclick = () => {
       this.wanted = false;
-      this.send({ run: false, step: true });
+      this.ask({ train: 0 });
     };
     $("again").onclick = () => this.begin();
     $("other").onclick = () => {
@@ -245,11 +246,12 @@ class Trainer {
     // who was training goes on with the new model
     for (const input of inputs()) input.onchange = () => this.begin(this.wanted);
     $("task").onchange = () => this.choose_task();
-    $("own").oninput = () => this.send({ own: this.own_text() });
+    $("own").oninput = () => this.ask({ own: this.own_text() });
     // nothing is computed out of sight
     watch([document.body], (in_sight) => {
-      if (in_sight && !this.worker) this.begin();
-      else if (this.wanted) this.send({ run: in_sight });
+      this.in_sight = in_sight;
+      if (in_sight && !this.run.task) this.begin();
+      this.train();
     });
   }
 }
