@@ -9,12 +9,23 @@ const SWEPT_BYTES = 16 * 2 ** 20;
 const START = `
 import gc, json, set_up
 gc.threshold(${SWEPT_BYTES})
+_kept = {}
 _result = None
+
+def kept(name, rows):
+    _kept.setdefault(name, []).extend(rows)
+    return [row[:] for row in _kept[name]]
+
+def arguments(text):
+    return [kept(**given) if isinstance(given, dict) else given for given in json.loads(text)]
 `;
 
 /** What the page has a sentence for (views/editor_words.js).
  *  @param {string} name @param {string | number} detail */
 export const refusal = (name, detail = "") => new Error(`told: ${name} ${detail}`);
+
+/** An argument of `call`: the rows that Python has under this name, and these behind them.
+ *  @typedef {{ name: string, rows: number[][] }} Kept */
 
 export class Interpreter {
   /** @param {any} machine MicroPython has no types */
@@ -58,7 +69,7 @@ export class Interpreter {
   call(module, name, given, scores) {
     const asking = scores ? "lambda ids: json.loads(_scores(json.dumps(ids))), " : "";
     const text = this.run(
-      `_given = json.loads(_json)\n_result = json.dumps(${module}["${name}"](${asking}*_given))`,
+      `_given = arguments(_json)\n_result = json.dumps(${module}["${name}"](${asking}*_given))`,
       {
         _json: JSON.stringify(given),
         _scores: (/** @type {string} */ ids) => JSON.stringify(scores?.(JSON.parse(ids))),

@@ -33,7 +33,7 @@ function judge(world, name, src) {
   const cases = gate.cases(translator, src);
   const answers = cases.map((given) => {
     const answer = interpreter.call("_mine", name, given, scores);
-    if (interpreter.run("_result = _given != json.loads(_json)")) throw refusal("changed");
+    if (interpreter.run("_result = _given != arguments(_json)")) throw refusal("changed");
     return answer;
   });
   const differences = cases.map((given, i) =>

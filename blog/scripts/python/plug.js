@@ -22,7 +22,7 @@ export function plug({ interpreter, translator, progress }, name, src) {
     progress();
     return interpreter.call("_mine", name, given);
   };
-  const changes = CHANGES[name]?.(model, call) ?? [];
+  const changes = CHANGES[name]?.(model, call, interpreter) ?? [];
   const before = changes.map(([owner, method]) => owner[method]);
   for (const [owner, method, value] of changes) owner[method] = value;
   try {
@@ -39,11 +39,11 @@ export function plug({ interpreter, translator, progress }, name, src) {
   }
 }
 
-/** @type {Record<string, (model: Model, call: Call) => Change[]>} */
+/** @type {Record<string, (model: Model, call: Call, interpreter: Interpreter) => Change[]>} */
 const CHANGES = {
-  attention(model, call) {
+  attention(model, call, interpreter) {
     const kinds = /** @type {Kind[]} */ (["encoder", "decoder", "cross"]);
-    const attention = asAttention(call);
+    const attention = asAttention(call, interpreter);
     return kinds.flatMap((kind) => model.heads(kind)).map((attn) => [attn, "own", attention]);
   },
   layer_norm({ encoder, decoder }, call) {
@@ -68,15 +68,29 @@ const CHANGES = {
 
 const asFloats = (/** @type {number[]} */ row) => Float32Array.from(row);
 
-/** The reader's attention in place of model/attention.js's, for many queries at a time.
- *  @returns {OwnAttention} */
-function asAttention(/** @type {Call} */ call) {
+/** The reader's attention in place of model/attention.js's, for many queries at a time. Keys and
+ *  values stay in Python: a step sends those of the newest token alone. */
+function asAttention(/** @type {Call} */ call, /** @type {Interpreter} */ interpreter) {
+  /** @type {Map<Float32Array[], { id: number, counts: Record<number, number> }>} how many rows
+   *    Python has, by their first column */
+  const sent = new Map();
+  interpreter.run("_kept.clear()");
+  /** @param {Float32Array[]} x @param {number} start @param {number} width */
+  const kept = (x, start, width) => {
+    const { id, counts } = sent.get(x) ?? { id: sent.size, counts: {} };
+    sent.set(x, { id, counts });
+    const name = `${id} ${start}`;
+    const rows = x.slice(counts[start] ?? 0).map((row) => slice(row, start, width));
+    counts[start] = x.length;
+    return { name, rows };
+  };
+  /** @type {OwnAttention} */
   return (queries, { keys, values, hidden }, [keyStart, keyWidth, valueStart, valueWidth]) => {
     const seen = keys.map((_, s) => !hidden?.has(s));
     const outputs = call([
-      slices(queries, keyStart, keyWidth),
-      slices(keys, keyStart, keyWidth),
-      slices(values, valueStart, valueWidth),
+      queries.map((query) => slice(query, keyStart, keyWidth)),
+      kept(keys, keyStart, keyWidth),
+      kept(values, valueStart, valueWidth),
       hidden ? queries.map(() => seen) : null,
     ]);
     const weights = new Float64Array(keys.length); // which the reader's function doesn't tell
@@ -88,5 +102,5 @@ function asAttention(/** @type {Call} */ call) {
   };
 }
 
-/** @param {Vectors} rows @param {number} start @param {number} width */
-const slices = (rows, start, width) => rows.map((row) => [...row.subarray(start, start + width)]);
+/** @param {Float32Array} row @param {number} start @param {number} width */
+const slice = (row, start, width) => [...row.subarray(start, start + width)];
