@@ -1,13 +1,12 @@
 // Trainings of the page's small model, made beforehand.
 //
-//     node blog/learned.js
-//         rows of learned.jsonl, one for each task, part that is missing, and seed
 //     node blog/learned.js copy
-//         those of one task
+//         rows of learned.jsonl of a task, one for each part that is missing, with seed 0
 //     node blog/learned.js patients
-//         rows of patients.jsonl, one for each mistake of the clinic and each seed (0 1, or given)
+//         rows of patients.jsonl, one for each mistake of the clinic, with the seeds 0 and 1
 //
-// Both go on where they stopped; a row is written when its training ends. It has the losses of 60
+// Other seeds may follow. Both go on where they stopped; a row is written when its training ends,
+// and one that is to be made anew has to be deleted. It has the losses of 60
 // stretches of updates, how much of what was held out is right (in learned.jsonl after each sixth
 // of them), and examples of the end. Trainer and clinic (scripts/views) show them.
 import { execSync } from "node:child_process";
@@ -18,20 +17,20 @@ import * as clinic from "./scripts/learn/clinic.js";
 import { CHANGES as MISTAKES } from "./scripts/learn/mistakes.js";
 import * as tasks from "./scripts/learn/tasks.js";
 
-const ILL = process.argv[2] === "patients";
+const [NAME, ...NUMBERS] = process.argv.slice(2);
+const ILL = NAME === "patients";
 const FILE = path.join(import.meta.dirname, ILL ? "patients.jsonl" : "learned.jsonl");
 const STRETCHES = 60;
 const STRETCHES_BY_SCORE = 10;
 const SHOWN = 5;
-const SEEDS = ILL ? (process.argv[3] ? process.argv.slice(3).map(Number) : [0, 1]) : [0, 1, 2];
+const SEEDS = NUMBERS.length ? NUMBERS.map(Number) : ILL ? [0, 1] : [0];
 const CHANGES = [
   ...[{}, { causal: false }, { positions: false }, { warmup: false }, { rate: 10 }],
   ...[{ warmup: false, rate: 10 }, { shift: false }, { residuals: false }, { norms: false }],
   { h: 1 },
 ];
-const NAMES = Object.keys(tasks.TASKS).filter((name) =>
-  [undefined, name].includes(process.argv[2]),
-);
+if (!ILL && !(NAME in tasks.TASKS))
+  throw new Error(`give a task: ${Object.keys(tasks.TASKS).join(", ")}; or patients`);
 const commit = execSync("git rev-parse --short HEAD", {
   cwd: import.meta.dirname,
   encoding: "utf-8",
@@ -66,10 +65,11 @@ function train(task, seed, change) {
   return { task, seed, change, losses, scores, examples };
 }
 
-const patients = [null, ...Object.keys(MISTAKES)].map((slip) => ({ slip }));
-const trainings = NAMES.flatMap((task) => CHANGES.map((change) => ({ task, change })));
-for (const seed of SEEDS) {
-  for (const { task, change, slip } of ILL ? patients : trainings)
-    if (!done.has(key({ task, seed, change, slip })))
-      add(() => (ILL ? clinic.row(slip, seed) : train(task, seed, change)));
-}
+const kinds = ILL
+  ? [null, ...Object.keys(MISTAKES)].map((slip) => ({ slip }))
+  : CHANGES.map((change) => ({ task: NAME, change }));
+const wanted = SEEDS.flatMap((seed) => kinds.map((kind) => ({ ...kind, seed })));
+const missing = wanted.filter((row) => !done.has(key(row)));
+console.log(`${wanted.length - missing.length} of ${wanted.length} rows are there`);
+for (const { task, seed, change, slip } of missing)
+  add(() => (ILL ? clinic.row(slip, seed) : train(task, seed, change)));

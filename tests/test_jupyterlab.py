@@ -72,7 +72,7 @@ def test_it_opens_with_its_helpers_folded(tab):
     cells = tab.evaluate(f"{widgets}.map(c => {columns})")
     marks = "# @title ", "@example\n"
     code = [(source.startswith(marks), hidden) for kind, source, hidden in cells if kind == "code"]
-    assert len(code) > 150 and all(marked == hidden for marked, hidden in code)
+    assert len(code) > 100 and all(marked == hidden for marked, hidden in code)
 
 
 def test_parts_0_and_1_run_and_their_charts_are_drawn(tab):

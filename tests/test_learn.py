@@ -127,7 +127,7 @@ def test_it_learns_what_it_is_asked_freely_and_nothing_without_the_shift():
 def test_what_is_held_out_is_never_learned_from():
     tasks = learner(
         """const found = {};
-        for (const name of ["numbers", "copy"]) {
+        for (const name of Object.keys(tasks.TASKS)) {
           const task = tasks.make(name, 3);
           const held = new Set(task.held_out.map((pair) => pair.source));
           const known = (pair) => held.has(pair.source);
@@ -136,8 +136,10 @@ def test_what_is_held_out_is_never_learned_from():
         found.german = [0, 1, 21, 101, 345, 999].map(tasks.german_number);
         console.log(JSON.stringify(found));"""
     )
-    assert tasks["numbers"] == [180, 0] and tasks["copy"][0] > 140 and tasks["copy"][1] == 0
-    assert tasks["german"] == [tat.german_number(n) for n in (0, 1, 21, 101, 345, 999)]
+    german = tasks.pop("german")
+    assert tasks["numbers"][0] == 180
+    assert all(count > 140 and known == 0 for count, known in tasks.values())
+    assert german == [tat.german_number(n) for n in (0, 1, 21, 101, 345, 999)]
 
 
 def test_without_warmup_the_rate_is_never_higher_than_with_it():
@@ -167,15 +169,17 @@ def test_a_model_that_was_trained_beforehand_can_be_trained_again():
     )
     assert {*panel["names"]} == {*panel["tasks"]} == {row["task"] for row in rows}
     assert {key for row in rows for key in row["change"]} <= {*panel["keys"], "h", "rate"}
-    first_rows = [row for row in rows if row["task"] == "copy" and row["seed"] == 0]
+    first_rows = [row for row in rows if row["task"] == "copy" or not row["change"]]
     losses = learner(
         """const first = ({ task, seed, change }) => {
              const run = tasks.training({ ...tasks.WHOLE, ...change, task, seed });
-             return Array.from({ length: 8 }, () => run.step()[1]).reduce((a, b) => a + b) / 8; };
+             const length = Math.round(run.total / asked.stretches);
+             return Array.from({ length }, () => run.step()[1]).reduce((a, b) => a + b) / length; };
            console.log(JSON.stringify(asked.rows.map(first)));""",
         rows=first_rows,
+        stretches=len(first_rows[0]["losses"]),
     )
-    assert losses == pytest.approx([row["losses"][0] for row in first_rows], abs=0.01)
+    assert losses == pytest.approx([row["losses"][0] for row in first_rows], abs=0.001)
     assert len(set(losses)) > 5
 
 

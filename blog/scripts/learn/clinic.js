@@ -75,18 +75,22 @@ const as_text = ({ task }, answer) =>
       .replace("</s>", ""),
   );
 
+const UNREAD = 1e-3; // a smaller change is none
+
 /** @type {Record<string, (patient: Fresh) => Examination>} */
 export const TESTS = {
   wires({ fresh, strangers }) {
     const model = fresh();
     const before = predict(model, strangers);
     const T = before[0].length;
+    /** A pair of other letters. */
+    const other = (/** @type {number} */ i) => strangers[(i + 1) % strangers.length];
     /** @param {(pair: Pair, i: number) => Pair} change */
     const changed = (change) => moved(before, predict(model, strangers.map(change)));
     const columns = Array.from({ length: T }, (_, u) =>
       changed(({ src, tgt }, i) => ({
         src,
-        tgt: tgt.map((id, t) => (t === u ? strangers[(i + 1) % 4].tgt[u === 0 ? 1 : u] : id)),
+        tgt: tgt.map((id, t) => (t === u ? other(i).tgt[Math.max(1, u)] : id)), // 0 is BOS
       })),
     );
     const grid = Array.from({ length: T }, (_, t) => columns.map((column) => column[t]));
@@ -96,10 +100,10 @@ export const TESTS = {
     const measured = {
       future: most((u, t) => u > t),
       past: most((u, t) => u < t),
-      source: Math.max(...changed(({ tgt }, i) => ({ src: strangers[(i + 1) % 4].src, tgt }))),
+      source: Math.max(...changed(({ tgt }, i) => ({ src: other(i).src, tgt }))),
     };
     // who doesn't read it says nothing of its order
-    if (measured.source > 1e-3)
+    if (measured.source > UNREAD)
       measured["source order"] = Math.max(
         ...changed(({ src, tgt }) => ({ src: [...src.slice(0, -1).reverse(), EOS], tgt })),
       );
@@ -107,7 +111,7 @@ export const TESTS = {
       src,
       tgt: [bos, b, a, ...rest],
     }));
-    measured["target order"] = Math.max(...turned.slice(3));
+    measured["target order"] = Math.max(...turned.slice(3)); // behind both
     return { measured, grid };
   },
   loss({ fresh, pairs, task }) {

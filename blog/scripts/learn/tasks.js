@@ -15,6 +15,7 @@ import { generator, greedy_decode, make_model, SPECIALS } from "./small_model.js
 /** What the reader chooses: parts of a fresh model, and of its training.
  *  @typedef {typeof WHOLE & { task: string, seed: number, slip?: string | null }} Settings */
 
+const MARKS = ["<pad>", "<s>", "</s>", "<unk>"];
 const ONES = (
   "null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf " +
   "dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn"
@@ -48,13 +49,14 @@ function numbers({ letters, pair, below }) {
   };
 }
 
-/** Words of 3 to 8 letters, and what is made of each.
+/** Words of 3 to 8 of the task's letters, and what is made of each.
  *  @param {(word: string) => string} target_of @returns {(means: Means) => Task} */
 const words =
   (target_of) =>
   ({ letters, pair, below }) => {
+    const own = letters.slice(MARKS.length);
     const of = (/** @type {string} */ word) => pair(word, target_of(word));
-    const letter = () => letters[letters.length - 10 + below(10)];
+    const letter = () => own[below(own.length)];
     const draw = () => of(Array.from({ length: 3 + below(6) }, letter).join(""));
     const held_out = Array.from({ length: 150 }, draw);
     const held = new Set(held_out.map(({ source }) => source));
@@ -65,7 +67,8 @@ const words =
     }
     return {
       letters,
-      of: (text) => (/^[a-j]{1,12}$/.test(text) ? of(text) : null),
+      of: (text) =>
+        /^.{1,12}$/.test(text) && [...text].every((one) => own.includes(one)) ? of(text) : null,
       held_out,
       batch: (pairs) => Array.from({ length: pairs }, fresh),
     };
@@ -86,7 +89,7 @@ export const TASKS = {
 export function make(/** @type {string} */ name, /** @type {number} */ seed) {
   const random = generator(seed);
   const { texts, make } = TASKS[name];
-  const letters = ["<pad>", "<s>", "</s>", "<unk>", ...[...new Set(texts)].sort()];
+  const letters = [...MARKS, ...[...new Set(texts)].sort()];
   const ids = (/** @type {string} */ text) => [...text].map((letter) => letters.indexOf(letter));
   return make({
     letters,

@@ -188,9 +188,9 @@ class Trainer {
    *  @param {number} exact @param {boolean} finished @param {number} loss */
   why(exact, finished, loss) {
     const blind = exact < 0.1 && loss < 0.1;
-    const high = this.settings().rate > 1 && exact < 0.9;
-    const at_the_end = finished ? ["warmup", "positions", ...(high ? ["rate"] : [])] : [];
-    const seen = blind ? ["causal", "shift"] : at_the_end;
+    const failed = ["positions", ...(this.settings().rate > 1 ? ["rate"] : [])];
+    const at_the_end = ["warmup", ...(exact < 0.9 ? failed : [])];
+    const seen = blind ? ["causal", "shift"] : finished ? at_the_end : [];
     return Object.keys(this.change()).findLast((key) => seen.includes(key));
   }
 
