@@ -635,6 +635,8 @@ def export_page(
     page = page_export.page(folder, translator, texts_of_page, score, type_)
     write_text(out, page)
     print(f"{out}: {len(page.encode()) / 1e6:.1f} MB, one file that translates in a browser")
+    if score is None:
+        print("it tells nobody how good it is: evaluate --beam 1 --json > FILE, then --score FILE")
 
 
 def export_ctranslate2(folder: Path, out: Path, quantization: str | None) -> None:

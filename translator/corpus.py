@@ -205,7 +205,7 @@ def write_store(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, write)
     write_atomically(path.with_suffix(".starts"), lambda file: file.write_bytes(starts.tobytes()))
-    if left_out:
+    if left_out > 0:
         warn(
             f"pairs of {path.stem} of more than {longest} tokens, which are left out: {left_out:,}"
         )

@@ -134,6 +134,7 @@ def test_the_card_has_the_score_of_these_weights(tmp_path, capsys):
     score, out = tmp_path / "score.json", tmp_path / "page.html"
     score.write_text(json.dumps(row))
     text = made(tmp_path, f"--score {score}").read_text("utf-8")
+    assert "how good it is" not in capsys.readouterr().out
     expected = f"it has {row['bleu']:.1f} ± {row['bleu_half_width']:.1f} of 100 points"
     assert f"On 60 sentences (captions, val), {expected}" in text
     for changed, message in (
@@ -146,6 +147,9 @@ def test_the_card_has_the_score_of_these_weights(tmp_path, capsys):
         other = out.with_name("other.html")
         assert message in refused(capsys, f"export --to page --out {other} --score {score}")
     assert "stays as it is" in refused(capsys, f"export --to page --out {out}")
+    out.unlink()
+    made(tmp_path)
+    assert "it tells nobody how good it is" in capsys.readouterr().out
 
 
 def test_right_to_left_and_other_words(tmp_path):
