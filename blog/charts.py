@@ -45,7 +45,7 @@ CELL = (
     r' fill="([^"]*)"/>'
 )
 FEWEST_CELLS = 40  # a map with fewer stays as it is
-SHADE = 8  # of 256: what is nearer to each other in a map gets one colour
+SHADE = 8  # of 256: the colours of a map that the light theme has in one such bin become one
 MAP = re.compile(rf"(?:{CELL}){{{FEWEST_CELLS},}}")
 
 
@@ -138,7 +138,7 @@ def merged(cells: re.Match) -> str:
         shade = tuple(part // SHADE for part in bytes.fromhex(COLOUR.search(colour)[1][1:]))
         paths.setdefault(shade, f'<path fill="{colour}" d="')
         paths[shade] += f"M{x},{y}h{width}v{height}h-{width}Z"
-    labels = "\n".join(label for *_, label in places).strip()
+    labels = "\n".join(label for *_, label in places) if any(p[2] for p in places) else ""
     drawn = "".join(f'{path}"/>' for path in paths.values())
     return f'<g data-columns="{columns}" data-labels="{labels}">{drawn}</g>' if labels else drawn
 

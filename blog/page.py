@@ -197,10 +197,11 @@ def styles(name: str, tree: BeautifulSoup) -> list[str]:
 
 
 def add_anchors(tree: BeautifulSoup, headings: list[Tag], say: Callable[[str], str]) -> None:
-    """A link to itself behind each heading."""
+    """A link to itself behind each heading, for the pointer: the contents have the same ones."""
     label = say("Link to this section")
+    hidden = {"title": label, "aria-hidden": "true", "tabindex": "-1"}
     for heading in headings:
-        anchor = {"class": "anchor", "href": f"#{heading['id']}", "aria-label": label}
+        anchor = {"class": "anchor", "href": f"#{heading['id']}", **hidden}
         heading.extend([" ", tree.new_tag("a", attrs=anchor, string="#")])
 
 

@@ -52,15 +52,17 @@ export function update(model, pairs, { lr, smoothing = 0, shift = true }) {
 }
 
 /** The places of the pairs that greedy decoding gets wrong: it is right if it is right after each
- *  beginning of the true tokens. One pass reads all beginnings, if no query sees beyond its own. */
+ *  beginning of the true tokens. A whole model reads all beginnings in one pass; one in which a
+ *  query may see beyond its own place can't. */
 export function wrong_pairs(/** @type {SmallModel} */ model, /** @type {Pair[]} */ pairs) {
   const rows = batch(pairs);
   const longest = Math.max(...rows.map(({ read }) => read.length));
-  const lengths = model.causal ? [longest] : Array.from({ length: longest }, (_, t) => t + 1);
+  const at_once = model.causal && model.ways === PAPER;
+  const lengths = at_once ? [longest] : Array.from({ length: longest }, (_, t) => t + 1);
   /** @type {Set<number>} */
   const wrong = new Set();
   for (const length of lengths) {
-    const first = model.causal ? 0 : length - 1;
+    const first = at_once ? 0 : length - 1;
     const begun = rows.map(({ src, read }) => ({ src, read: read.slice(0, length) }));
     for (const [r, logits] of logits_of(model, begun).entries())
       if (logits.some((scores, t) => t >= first && best(scores) !== rows[r].predict[t]))

@@ -41,7 +41,8 @@ onmessage = (/** @type {MessageEvent<Message>} */ { data }) => {
   own = data.own ?? own;
   const updates = data.train === undefined ? [] : train(data.train);
   const now = performance.now();
-  const due = !data.train || finished() || now - scored > SCORE_MS;
+  const typing = data.own !== undefined && !data.begin; // a score would take too long
+  const due = !typing && (!data.train || finished() || now - scored > SCORE_MS);
   if (due) scored = now;
   postMessage(report(updates, due));
 };

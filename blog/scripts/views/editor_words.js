@@ -17,6 +17,7 @@ function complaint({ result, error, line, late, stopped }, code) {
   if (error) return ofError(error, Number(line), code);
   if (result.mistake) return ofMistake(result.mistake);
   if (result.count && !result.asked) return say("{count} of {all} numbers aren't finite.", result);
+  if (result.shape?.right === "") return say("One number is wanted, and not a list.");
   if (result.shape)
     return say("The result has the shape ({mine}), and should have ({right}).", result.shape);
   return ofNumbers(result);

@@ -11,7 +11,7 @@
 
 import { all, byId, el, watch } from "../page/dom.js";
 import { gloss } from "../page/gloss.js";
-import { direction, say } from "../page/language.js";
+import { direction, openOnPaper, say } from "../page/language.js";
 import * as Changes from "./figure/changes.js";
 import { listen } from "./figure/controls.js";
 import { drawMaps } from "./figure/maps.js";
@@ -74,6 +74,7 @@ export class Figure {
     const colours = { attributeFilter: ["data-theme"] };
     new MutationObserver(redraw).observe(document.documentElement, colours);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+    openOnPaper(this.root);
   }
 
   /** @param {string} id */

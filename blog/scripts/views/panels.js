@@ -237,5 +237,6 @@ export const alsoFollow = (again) => panels.push({ again, draw: again });
 /** What the model computes of it, as `look` tells it; null before there is one. */
 export const facts = async () => followed && look(followed);
 export const drawn = () => Promise.all(panels.map((panel) => panel.draw()));
+globalThis.addEventListener?.("beforeprint", drawn); // on paper, all of them
 
 export const names = Object.keys(PANELS);

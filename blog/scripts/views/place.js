@@ -39,6 +39,8 @@ class Place {
     this.aside = byId("place");
     this.picture = smallCopy(figure);
     this.boxes = all("[data-part]", this.picture);
+    // blog.css hides the small pictures at the headings, but not from who hears what waits
+    for (const small of all(".here")) small.ariaHidden = "true";
     this.lines = el("div", { className: "place-numbers" });
     this.aside.append(this.picture, this.lines);
     this.headings = headingsByLink();

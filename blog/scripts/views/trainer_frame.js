@@ -147,9 +147,13 @@ class Trainer {
     this.show_own(report);
   }
 
+  name_button() {
+    $("run").textContent = this.wanted ? say("❚❚ Pause") : say("▶ Train");
+  }
+
   /** @param {Report} report @param {boolean} finished @param {Update} [last] */
   show_state({ step, total }, finished, last) {
-    $("run").textContent = this.wanted ? say("❚❚ Pause") : say("▶ Train");
+    this.name_button();
     // a button that is disabled loses it
     if (finished && document.activeElement === $("run")) $("again").focus();
     $("run").disabled = $("step").disabled = finished;
@@ -231,6 +235,7 @@ class Trainer {
   listen() {
     $("run").onclick = () => {
       this.wanted = !this.wanted;
+      this.name_button(); // at once: the next report may take a while
       if (this.wanted) this.train();
       else this.ask({});
     };
