@@ -125,8 +125,8 @@ def drawing(spec: dict[str, Any]) -> str:
 
 
 def merged(cells: re.Match) -> str:
-    """A map with one path for each colour instead of one for each cell, of which a browser keeps
-    eight kilobytes. Its labels are in one attribute, row by row; page/charts.js finds the one."""
+    """A map with one path for each shade instead of one for each cell, which a browser would have
+    to keep. Its labels are in one attribute, row by row; page/charts.js finds that of a cell."""
     found = re.findall(CELL, cells[0])
     places = sorted((float(y), float(x), label) for label, x, y, *_ in found)
     columns = len({x for _, x, _ in places})

@@ -1,5 +1,5 @@
 // Text that is far from the window waits: the browser remembers how high it is, and neither styles
-// nor draws it (blog.css). Otherwise another theme would have all 12,000 elements styled anew.
+// nor draws it (blog.css). Otherwise another theme would have every element styled anew.
 
 import { all } from "./dom.js";
 
